@@ -1,0 +1,31 @@
+# Each target is one line; what it does is in hack/ and in the flatline binary.
+.DEFAULT_GOAL := help
+PROFILE ?= default
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: experiment
+experiment: setup ## Run one experiment: make experiment NAME=csr-denied PROFILE=fast
+	@bin/flatline run "$(NAME)" --profile "$(PROFILE)"
+
+.PHONY: list
+list: setup-binary ## List the experiments
+	@bin/flatline list
+
+.PHONY: setup
+setup: ## Make all that is needed: Docker engine, binary, node image
+	@hack/setup
+
+.PHONY: setup-binary
+setup-binary:
+	@CGO_ENABLED=0 go build -trimpath -o bin/flatline .
+
+.PHONY: unsetup
+unsetup: ## Take back what the set-up changed on this machine
+	@hack/unsetup
+
+.PHONY: node-image
+node-image: ## Build the node image, if the recipe's image is not there
+	@hack/nodeimage/build

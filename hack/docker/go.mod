@@ -1,0 +1,3 @@
+module flatline/docker
+
+go 1.26

@@ -1,0 +1,216 @@
+// Package report shows runs to people. It holds every rendering and no fact or
+// opinion of its own.
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/judge"
+)
+
+// Marks of verdicts.
+const (
+	tick    = "✓"
+	cross   = "✗"
+	unknown = "?"
+)
+
+func mark(v judge.Verdict) string {
+	switch v {
+	case judge.Pass:
+		return tick
+	case judge.Fail:
+		return cross
+	case judge.Inconclusive:
+		return unknown
+	}
+	return ""
+}
+
+// Text writes the answer of a run: the table of milestones, what surrounds it,
+// and the outcome as the last word.
+func Text(out io.Writer, r *judge.Run) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, profile %s, Kubernetes %s, target %s\n\n", r.Experiment, r.Profile, r.KubernetesVersion, strings.Join(r.Target, " "))
+	table(&b, r)
+	heartbeats(&b, r)
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", w)
+	}
+	for _, g := range r.Gaps {
+		until := "the end"
+		if g.To != nil {
+			until = fmt.Sprintf("%.1f s", *g.To)
+		}
+		fmt.Fprintf(&b, "gap: source %s saw nothing from %.1f s to %s: %s\n", g.Source, g.From, until, g.Why)
+	}
+	c := r.Cost
+	fmt.Fprintf(&b, "took %.0f s: create %.0f, delete %.0f, overhead %.0f", c.WallSeconds, c.Phases["create"], c.Phases["delete"], c.OverheadSeconds)
+	if c.ObserveSeconds > 0 {
+		fmt.Fprintf(&b, "; observing cost %.2f requests/s and %.1f %% of a core", float64(c.APIRequests)/c.ObserveSeconds, 100*c.ObserverCPUSeconds/c.ObserveSeconds)
+	}
+	fmt.Fprintf(&b, "\n\noutcome: %s\n", r.Outcome)
+	for _, why := range r.Reasons {
+		fmt.Fprintf(&b, "  %s\n", why)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// table writes the milestones of the targets; those of control nodes only where
+// there are any, which is never good news.
+func table(b *strings.Builder, r *judge.Run) {
+	if len(r.Milestones) == 0 {
+		return
+	}
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "MILESTONE\tNODE\tSECONDS\tCOUNTED FROM\tVALUE\tWINDOW\t\tNOTE\n")
+	for _, m := range r.Milestones {
+		seconds, from, value, window := "-", "", "", ""
+		if m.Seconds != nil {
+			seconds = fmt.Sprintf("%.2f", *m.Seconds)
+		}
+		if m.After != nil {
+			from = m.After.Name
+			if m.Seconds != nil {
+				value = fmt.Sprintf("%.2f", m.After.Seconds)
+			}
+		}
+		note := m.Note
+		if m.Window != nil {
+			window = m.Window.String()
+			if m.Window.Class != judge.Derived {
+				window = m.Window.Class
+			}
+			if len(m.Window.Intervals) > 1 && m.Window.Branch != "" {
+				note = join(m.Window.Branch, note)
+			}
+		}
+		if m.Limit != nil {
+			window += fmt.Sprintf(" limit [%g, %g]", m.Limit.Min, m.Limit.Max)
+		}
+		if m.Never {
+			window = "never"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Title(), short(m.Node, r.Cluster), seconds, from, value, window, mark(m.Verdict), note)
+	}
+	_ = tw.Flush() // a strings.Builder does not fail
+	b.WriteString("\n")
+}
+
+func heartbeats(b *strings.Builder, r *judge.Run) {
+	if len(r.Heartbeats) == 0 {
+		return
+	}
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "HEARTBEAT\tRENEWALS\tGAP MIN\tMEDIAN\tMAX\tVERB\tBYTES\n")
+	for _, h := range r.Heartbeats {
+		var verbs []string
+		for v, n := range h.Verbs {
+			verbs = append(verbs, fmt.Sprintf("%s %d", v, n))
+		}
+		fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%s\t%d\n", short(h.Node, r.Cluster), h.Renewals, h.GapMin, h.GapMedian, h.GapMax, strings.Join(verbs, ", "), h.BytesMedian)
+	}
+	_ = tw.Flush()
+	b.WriteString("\n")
+}
+
+// short is a node's name without the name of its cluster, which is the same for
+// all of them.
+func short(node, cluster string) string { return strings.TrimPrefix(node, cluster+"-") }
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}
+
+// Live shows a run while it happens: a line for every phase and milestone and, on
+// a terminal, one status line that is rewritten.
+type Live struct {
+	out      io.Writer
+	terminal bool
+	status   bool // a status line stands there
+	phase    string
+}
+
+// NewLive writes to out, which is a terminal or not.
+func NewLive(out io.Writer, terminal bool) *Live { return &Live{out: out, terminal: terminal} }
+
+// News is one thing to tell of a run under way: one of the fields besides Elapsed.
+type News struct {
+	Elapsed   time.Duration // since the start of the run
+	Phase     string        // that begins now
+	Text      string        // something to tell
+	Milestone *judge.Result // that was reached
+	Next      *judge.Due    // the next one expected
+}
+
+// Show tells one piece of news. It must not be called by two goroutines at once.
+func (l *Live) Show(u News) {
+	elapsed := fmt.Sprintf("%7.1fs", u.Elapsed.Seconds())
+	switch {
+	case u.Next != nil:
+		if !l.terminal {
+			return
+		}
+		l.clear()
+		fmt.Fprintf(l.out, "%s  %s; next: %s", elapsed, l.phase, Countdown(*u.Next, u.Elapsed))
+		l.status = true
+	case u.Phase != "" && u.Phase != "end":
+		l.phase = u.Phase
+		l.line("%s  == %s", elapsed, u.Phase)
+	case u.Milestone != nil:
+		l.line("%s  %s", elapsed, Line(*u.Milestone))
+	case u.Text != "":
+		l.line("%s  %s", elapsed, u.Text)
+	}
+}
+
+func (l *Live) line(format string, args ...any) {
+	l.clear()
+	fmt.Fprintf(l.out, format+"\n", args...)
+}
+
+func (l *Live) clear() {
+	if l.status {
+		fmt.Fprint(l.out, "\r\x1b[K")
+		l.status = false
+	}
+}
+
+// Line says one milestone: name, node, value, window, tick or cross.
+func Line(m judge.Result) string {
+	s := fmt.Sprintf("%-22s %s", m.Title(), m.Node)
+	if m.Seconds != nil {
+		s += fmt.Sprintf("  +%.2f s", *m.Seconds)
+	}
+	if inside, judged := m.Inside(); judged {
+		v := cross
+		if inside {
+			v = tick
+		}
+		s += fmt.Sprintf("  %.2f s after %s, window %s %s", m.After.Seconds, m.After.Name, m.Window, v)
+		if len(m.Window.Intervals) > 1 && m.Window.Branch != "" {
+			s += "  " + m.Window.Branch
+		}
+	}
+	return s
+}
+
+// Countdown says when the next milestone is due.
+func Countdown(d judge.Due, now time.Duration) string {
+	title := d.Name
+	if d.Subject != "" {
+		title += " " + d.Subject
+	}
+	if wait := d.From - now; wait > 0 {
+		return fmt.Sprintf("%s in %.0f s", title, wait.Seconds())
+	}
+	return fmt.Sprintf("%s at any moment, at the latest in %.0f s", title, max(0, (d.To-now).Seconds()))
+}

@@ -1,0 +1,152 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	certv1 "k8s.io/api/certificates/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flatline-chaos/flatline/pkg/observe"
+)
+
+// rotationBinding lets the controller approve the requests with which kubelets
+// rotate their client certificates (kubeadm
+// phases/bootstraptoken/node/tlsbootstrap.go). Nothing reconciles it.
+const (
+	rotationBinding = "kubeadm:node-autoapprove-certificate-rotation"
+	rotationRole    = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
+	nodesGroup      = "system:nodes"
+)
+
+// admin is kubectl inside the control-plane node.
+const admin = "kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout=20s "
+
+// csrDenied takes the target's right to have its rotation requests approved: the
+// group of all nodes in the binding is replaced by the control nodes by name. The
+// controller checks the right of the requesting user
+// (controller/certificates/approver/sarapprove.go), so the control nodes go on
+// rotating and a runner that dies does not take the whole cluster with it.
+type csrDenied struct {
+	injectedAt time.Time
+}
+
+// Prepare checks that the binding is the one that kubeadm made.
+func (f *csrDenied) Prepare(ctx context.Context, t *Target) ([]Step, error) {
+	b, err := t.Client.RbacV1().ClusterRoleBindings().Get(ctx, rotationBinding, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the binding that approves rotation: %w", err)
+	}
+	if b.RoleRef.Name != rotationRole || !bindsAllNodes(b) {
+		return nil, fmt.Errorf("ClusterRoleBinding %s does not give group %s the role %s", rotationBinding, nodesGroup, rotationRole)
+	}
+	if len(t.ControlNodes) == 0 {
+		return nil, errors.New("there is no node to leave alone")
+	}
+	return f.undo(t), nil
+}
+
+// undo stops the target's kubelet before anything else: with the binding back, a
+// request that still waits would be approved while the node is repaired, and
+// kubelet and repair would both replace the certificate. For the same reason the
+// waiting requests go before the binding comes back.
+func (f *csrDenied) undo(t *Target) []Step {
+	var steps []Step
+	for _, n := range t.Nodes {
+		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, "systemctl stop kubelet")})
+	}
+	for _, n := range t.Nodes {
+		steps = append(steps, Step{Desc: "deleting the unanswered requests of " + n.Name, On: t.ControlPlane.Name, Script: inStage(t.RunID,
+			fmt.Sprintf(`%[1]sget csr -o go-template='{{range .items}}{{if and (eq .spec.username "system:node:%[2]s") (not .status.certificate)}}{{.metadata.name}} {{end}}{{end}}' | xargs -r %[1]sdelete csr --ignore-not-found >/dev/null`, admin, n.Name))})
+	}
+	return append(steps, Step{Desc: "restoring the binding that approves rotation", On: t.ControlPlane.Name, Script: inStage(t.RunID,
+		fmt.Sprintf("[ -e binding-before ] || exit 0\n%spatch clusterrolebinding %s --type=merge --patch-file=binding-before >/dev/null && date +%%s.%%N", admin, rotationBinding))})
+}
+
+func bindsAllNodes(b *rbacv1.ClusterRoleBinding) bool {
+	return slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return s.Kind == rbacv1.GroupKind && s.Name == nodesGroup })
+}
+
+// Inject restricts the binding, then, where the experiment mints a certificate,
+// puts it in the place of the target's and starts the kubelet with it.
+func (f *csrDenied) Inject(ctx context.Context, t *Target) error {
+	at, err := f.restrict(ctx, t)
+	if err != nil {
+		return err
+	}
+	f.injectedAt = at
+	t.injected(at, "only control nodes may have rotation requests approved")
+	if life := t.Spec.Certificate.Mint; life > 0 {
+		for _, n := range t.Nodes {
+			if err := t.installShort(ctx, n, time.Duration(life)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// restrict replaces the binding's subjects and returns the node's time at which
+// that was done. The former subjects are kept in the run's folder first.
+func (f *csrDenied) restrict(ctx context.Context, t *Target) (time.Time, error) {
+	var users []string
+	for _, n := range t.ControlNodes {
+		users = append(users, fmt.Sprintf(`{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"system:node:%s"}`, n.Name))
+	}
+	out, err := t.ControlPlane.script(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -e
+%[1]sget clusterrolebinding %[2]s -o json | jq '{subjects}' > binding-before.new
+sync binding-before.new; mv binding-before.new binding-before
+%[1]spatch clusterrolebinding %[2]s --type=merge -p '{"subjects":[%[3]s]}' >/dev/null
+date +%%s.%%N`, admin, rotationBinding, strings.Join(users, ","))))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("restricting the binding that approves rotation: %w", err)
+	}
+	at, err := observe.ParseEpoch(out)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("restricting the binding that approves rotation: %w", err)
+	}
+	return at, nil
+}
+
+// unanswered is how long a request must have waited to count as unanswered: the
+// controller approves one in milliseconds, and its first retries come after 0.2,
+// 0.6 and 1.4 s (controller/certificates/certificate_controller.go).
+const unanswered = 2 * time.Second
+
+// Witness sees the fault in place while the binding leaves the target out, and
+// biting when a request that the target made since waits without a condition.
+func (f *csrDenied) Witness(ctx context.Context, t *Target) (Evidence, error) {
+	b, err := t.Client.RbacV1().ClusterRoleBindings().Get(ctx, rotationBinding, metav1.GetOptions{})
+	if err != nil {
+		return Evidence{}, fmt.Errorf("reading the binding that approves rotation: %w", err)
+	}
+	csrs, err := t.Client.CertificatesV1().CertificateSigningRequests().List(ctx,
+		metav1.ListOptions{FieldSelector: "spec.signerName=" + certv1.KubeAPIServerClientKubeletSignerName})
+	if err != nil {
+		return Evidence{}, fmt.Errorf("listing certificate signing requests: %w", err)
+	}
+	ev := Evidence{InPlace: !bindsAllNodes(b), Biting: true}
+	var seen []string
+	for _, n := range t.Nodes {
+		state := "no request since the injection"
+		bites := false
+		for i := range csrs.Items {
+			c := &csrs.Items[i]
+			if c.Spec.Username != "system:node:"+n.Name || c.CreationTimestamp.Time.Before(f.injectedAt.Truncate(time.Second)) {
+				continue
+			}
+			state = fmt.Sprintf("%s is %s", c.Name, observe.CSRState(c))
+			bites = observe.CSRState(c) == "Pending" && time.Since(c.CreationTimestamp.Time) > unanswered
+		}
+		seen = append(seen, n.Name+": "+state)
+		ev.Biting = ev.Biting && bites
+	}
+	ev.Biting = ev.Biting && ev.InPlace
+	ev.Seen = strings.Join(seen, "; ")
+	return ev, nil
+}

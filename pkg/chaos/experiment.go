@@ -1,0 +1,435 @@
+// Package chaos runs experiments: it breaks the way a kubelet keeps its client
+// certificate, has everything watched while it does, and puts it right again.
+//
+// The story of a run is in run.go. A fault is a small type with three methods;
+// what must be undone is data on disk before anything is changed, so that
+// another process can undo it after a crash.
+package chaos
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/flatline-chaos/flatline/pkg/judge"
+)
+
+// An Experiment is one file of experiments/, with one profile applied.
+type Experiment struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   Metadata `json:"metadata"`
+	Profile    string   `json:"profile,omitempty"`
+	Spec       Spec     `json:"spec"`
+}
+
+// Metadata names an experiment. Labels select it in suites: fault, tier, scope.
+type Metadata struct {
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// A Spec is what an experiment does and what must come of it. It states real
+// defaults; a profile overlays other timers, by the rules of a JSON merge patch.
+type Spec struct {
+	Description string                     `json:"description"`
+	Answers     []string                   `json:"answers,omitempty"`
+	Cluster     ClusterSpec                `json:"cluster"`
+	Canaries    Canaries                   `json:"canaries,omitempty"`
+	Target      TargetSpec                 `json:"target"`
+	Fault       FaultSpec                  `json:"fault"`
+	Hold        judge.Duration             `json:"hold,omitempty"`
+	Expect      []judge.Expectation        `json:"expect,omitempty"`
+	Never       []judge.Expectation        `json:"never,omitempty"`
+	Profiles    map[string]json.RawMessage `json:"profiles,omitempty"`
+}
+
+// A ClusterSpec says what cluster is needed.
+type ClusterSpec struct {
+	Workers int                         `json:"workers"`
+	Flags   map[string]map[string]Value `json:"flags,omitempty"`
+}
+
+// A Value is the value of a flag: a string, number or boolean of the file.
+type Value string
+
+// UnmarshalJSON takes any scalar.
+func (v *Value) UnmarshalJSON(b []byte) error {
+	switch b[0] {
+	case '{', '[', 'n':
+		return &json.UnmarshalTypeError{Value: string(b) + " is no string, number or boolean", Type: reflect.TypeFor[Value]()}
+	case '"':
+		s, err := strconv.Unquote(string(b))
+		*v = Value(s)
+		return err
+	}
+	*v = Value(b)
+	return nil
+}
+
+// Canaries are pods on the target that wait to be evicted.
+type Canaries struct {
+	// Tolerations has one Deployment of one pod each: tolerationSeconds for
+	// node.kubernetes.io/unreachable.
+	Tolerations []judge.Duration `json:"tolerations,omitempty"`
+	// DaemonSet adds a pod that is never evicted.
+	DaemonSet bool `json:"daemonSet,omitempty"`
+}
+
+// A TargetSpec says how many nodes are broken. The rest are control nodes.
+type TargetSpec struct {
+	Role  string `json:"role"`
+	Count int    `json:"count"`
+}
+
+// A FaultSpec says what is broken.
+type FaultSpec struct {
+	Type        string       `json:"type"`
+	Certificate *Certificate `json:"certificate,omitempty"`
+}
+
+// A Certificate says which client certificate runs out on the target. Exactly one
+// of its fields is set.
+type Certificate struct {
+	// From "rotation": the one that the node was issued last.
+	From string `json:"from,omitempty"`
+	// Mint: one signed with the cluster's CA that is past its rotation deadline
+	// and valid for so long.
+	Mint judge.Duration `json:"mint,omitempty"`
+}
+
+// DefaultProfile is the name of the profile that changes nothing.
+const DefaultProfile = "default"
+
+// An InvalidError says what is wrong with what the user gave, in one line.
+type InvalidError struct{ Text string }
+
+func (e *InvalidError) Error() string { return e.Text }
+
+func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
+
+// Names lists the experiments in a folder.
+func Names(fsys fs.FS) ([]string, error) {
+	files, err := fs.Glob(fsys, "*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("listing experiments: %w", err)
+	}
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(f, ".yaml")
+	}
+	return files, nil
+}
+
+// Load reads the experiment of a name from a folder and applies a profile. Every
+// error about the input is an *InvalidError.
+func Load(fsys fs.FS, name, profile string) (*Experiment, error) {
+	file := name + ".yaml"
+	data, err := fs.ReadFile(fsys, file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		names, lerr := Names(fsys)
+		if lerr != nil {
+			return nil, lerr
+		}
+		return nil, invalid("there is no experiment %q; %s", name, nearest(name, names))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loading experiment %s: %w", name, err)
+	}
+	return Parse(file, data, profile)
+}
+
+// Parse reads an experiment and applies a profile. file is for messages; the base
+// of its name must be the experiment's name.
+func Parse(file string, data []byte, profile string) (*Experiment, error) {
+	js, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, invalid("%s: %s", file, yamlProblem(err))
+	}
+	var e Experiment
+	if err := strict(js, &e); err != nil {
+		return nil, invalid("%s: %s", file, err)
+	}
+	if err := applyProfile(&e, js, profile); err != nil {
+		return nil, invalid("%s: %s", file, err)
+	}
+	errs := e.validate()
+	if want := strings.TrimSuffix(path.Base(file), ".yaml"); e.Metadata.Name != want {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), e.Metadata.Name, "must be the name of the file, "+strconv.Quote(want)))
+	}
+	if len(errs) > 0 {
+		return nil, invalid("%s: %s", file, errs[0].Error())
+	}
+	e.Spec.Expect = eachToleration(e.Spec.Expect, e.Spec.Canaries)
+	return &e, nil
+}
+
+// applyProfile overlays one profile on the spec. Every profile is tried, so that
+// a mistake in one is found whichever is asked for.
+func applyProfile(e *Experiment, js []byte, profile string) error {
+	if profile == "" {
+		profile = DefaultProfile
+	}
+	profiles := e.Spec.Profiles
+	names := append(slices.Sorted(maps.Keys(profiles)), DefaultProfile)
+	if !slices.Contains(names, profile) {
+		return fmt.Errorf("there is no profile %q; %s", profile, nearest(profile, names))
+	}
+	var chosen Experiment
+	for name, overlay := range profiles {
+		if name == DefaultProfile {
+			return fmt.Errorf("spec.profiles.default: the default profile is the experiment as it stands")
+		}
+		var probe Spec
+		if err := strict(overlay, &probe); err != nil {
+			return fmt.Errorf("spec.profiles.%s.%s", name, err)
+		}
+		patch, err := json.Marshal(map[string]any{"spec": overlay})
+		if err != nil {
+			return err
+		}
+		merged, err := jsonpatch.MergePatch(js, patch)
+		if err != nil {
+			return fmt.Errorf("spec.profiles.%s: %w", name, err)
+		}
+		var m Experiment
+		if err := strict(merged, &m); err != nil {
+			return fmt.Errorf("with profile %s: %w", name, err)
+		}
+		if errs := m.validate(); len(errs) > 0 {
+			return fmt.Errorf("with profile %s: %w", name, errs[0])
+		}
+		if name == profile {
+			chosen = m
+		}
+	}
+	if profile != DefaultProfile {
+		*e = chosen
+	}
+	e.Profile, e.Spec.Profiles = profile, nil
+	return nil
+}
+
+// strict decodes JSON and refuses unknown and duplicate keys and wrong types. The
+// error is one line that begins with the path of the field.
+func strict(js []byte, into any) error {
+	problems, err := kjson.UnmarshalStrict(js, into)
+	if err == nil && len(problems) > 0 {
+		err = problems[0]
+	}
+	if err == nil {
+		return nil
+	}
+	var typeErr *json.UnmarshalTypeError
+	if errors.As(err, &typeErr) {
+		if t := typeErr.Type; t == reflect.TypeFor[Value]() || t == reflect.TypeFor[judge.Duration]() {
+			return fmt.Errorf("%s: %s", typeErr.Field, typeErr.Value)
+		}
+		return fmt.Errorf("%s: a %s where %s belongs", typeErr.Field, typeErr.Value, kindName(typeErr.Type.Kind().String()))
+	}
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	if unknown, ok := strings.CutPrefix(text, "unknown field "); ok {
+		p, _ := strconv.Unquote(unknown)
+		return fmt.Errorf("%s: no such field", p)
+	}
+	return errors.New(text)
+}
+
+func kindName(kind string) string {
+	switch kind {
+	case "struct", "map":
+		return "a mapping"
+	case "slice":
+		return "a list"
+	case "int":
+		return "a whole number"
+	case "bool":
+		return "true or false"
+	}
+	return "a " + kind
+}
+
+// yamlProblem takes the wrapping off a YAML error: "line 4: key "x" already set".
+func yamlProblem(err error) string {
+	s := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	s = strings.TrimPrefix(s, "yaml: ")
+	s = strings.TrimPrefix(s, "unmarshal errors:\n")
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// validate checks what types cannot say. All errors are found; the first is told.
+func (e *Experiment) validate() field.ErrorList {
+	var errs field.ErrorList
+	root := field.NewPath("spec")
+	if e.APIVersion != judge.APIVersion {
+		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), e.APIVersion, []string{judge.APIVersion}))
+	}
+	if e.Kind != "Experiment" {
+		errs = append(errs, field.NotSupported(field.NewPath("kind"), e.Kind, []string{"Experiment"}))
+	}
+	s := e.Spec
+	if s.Description == "" {
+		errs = append(errs, field.Required(root.Child("description"), "say in a sentence what is broken"))
+	}
+	if s.Cluster.Workers < 2 {
+		errs = append(errs, field.Invalid(root.Child("cluster", "workers"), s.Cluster.Workers, "at least 2: one to break and one to leave alone"))
+	}
+	for component := range s.Cluster.Flags {
+		if components := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kubelet"}; !slices.Contains(components, component) {
+			errs = append(errs, field.NotSupported(root.Child("cluster", "flags"), component, components))
+		}
+	}
+	if s.Target.Role != "worker" {
+		errs = append(errs, field.NotSupported(root.Child("target", "role"), s.Target.Role, []string{"worker"}))
+	}
+	if s.Target.Count < 1 || s.Target.Count >= s.Cluster.Workers {
+		errs = append(errs, field.Invalid(root.Child("target", "count"), s.Target.Count, "at least 1 and fewer than the workers: one must be left alone"))
+	}
+	errs = append(errs, s.Fault.validate(root.Child("fault"))...)
+	errs = append(errs, validateExpectations(root.Child("expect"), s.Expect, s.Canaries)...)
+	errs = append(errs, validateExpectations(root.Child("never"), s.Never, s.Canaries)...)
+	return errs
+}
+
+func (f FaultSpec) validate(p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	known := slices.Sorted(maps.Keys(faults()))
+	if !slices.Contains(known, f.Type) {
+		errs = append(errs, field.NotSupported(p.Child("type"), f.Type, known))
+	}
+	c := f.Certificate
+	switch {
+	case f.Type == "none" && c != nil:
+		errs = append(errs, field.Forbidden(p.Child("certificate"), "nothing is broken"))
+	case f.Type != "none" && c == nil:
+		errs = append(errs, field.Required(p.Child("certificate"), "{from: rotation} or {mint: 40s}"))
+	case c == nil:
+	case (c.From == "") == (c.Mint == 0):
+		errs = append(errs, field.Invalid(p.Child("certificate"), "both or none", "exactly one of from and mint"))
+	case c.From != "" && c.From != "rotation":
+		errs = append(errs, field.NotSupported(p.Child("certificate", "from"), c.From, []string{"rotation"}))
+	case c.Mint > 0 && time.Duration(c.Mint) < 20*time.Second:
+		errs = append(errs, field.Invalid(p.Child("certificate", "mint"), c.Mint.String(), "at least 20s: the kubelet must start, ask and renew before it ends"))
+	}
+	return errs
+}
+
+func validateExpectations(p *field.Path, xs []judge.Expectation, canaries Canaries) field.ErrorList {
+	var errs field.ErrorList
+	for i, x := range xs {
+		at := p.Index(i)
+		if !slices.Contains(judge.Names, x.Milestone) {
+			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, nearest(x.Milestone, judge.Names)))
+		}
+		if x.Subject != "" && !slices.Contains(canaries.subjects(), x.Subject) {
+			errs = append(errs, field.NotSupported(at.Child("subject"), x.Subject, canaries.subjects()))
+		}
+		if x.Max > 0 && x.Max < x.Min {
+			errs = append(errs, field.Invalid(at.Child("max"), x.Max.String(), "less than min"))
+		}
+		if (x.Min > 0 || x.Max > 0) && x.Why == "" {
+			errs = append(errs, field.Required(at.Child("why"), "a limit of one's own needs its reason"))
+		}
+	}
+	return errs
+}
+
+// subjects are the values of the canary label, "daemonset" not included.
+func (c Canaries) subjects() []string {
+	var s []string
+	for _, t := range c.Tolerations {
+		s = append(s, subject(t))
+	}
+	return s
+}
+
+// subject is the form of a toleration in labels and expectations: "300s".
+func subject(t judge.Duration) string {
+	return strconv.FormatFloat(time.Duration(t).Seconds(), 'f', -1, 64) + "s"
+}
+
+// eachToleration replaces an expectation about evictions that names no toleration
+// by one for each.
+func eachToleration(xs []judge.Expectation, c Canaries) []judge.Expectation {
+	var out []judge.Expectation
+	for _, x := range xs {
+		if x.Subject != "" || x.Milestone != judge.PodEvicted && x.Milestone != judge.ReplacementReady {
+			out = append(out, x)
+			continue
+		}
+		for _, s := range c.subjects() {
+			x.Subject = s
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// nearest says which of the known names are closest to a wrong one.
+func nearest(name string, known []string) string {
+	if len(known) <= 3 {
+		return "there is only " + strings.Join(known, ", ")
+	}
+	type scored struct {
+		name string
+		d    int
+	}
+	var all []scored
+	for _, k := range known {
+		all = append(all, scored{k, distance(strings.ToLower(name), strings.ToLower(k))})
+	}
+	slices.SortStableFunc(all, func(a, b scored) int { return a.d - b.d })
+	var best []string
+	for _, s := range all[:min(3, len(all))] {
+		if len(best) == 0 || s.d <= all[0].d+2 {
+			best = append(best, s.name)
+		}
+	}
+	return "nearest: " + strings.Join(best, ", ")
+}
+
+// distance is the number of characters to insert, delete or replace.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// flags returns the flags in the form that package cluster takes.
+func (c ClusterSpec) flags() map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for component, m := range c.Flags {
+		out[component] = map[string]string{}
+		for k, v := range m {
+			out[component][k] = string(bytes.TrimSpace([]byte(v)))
+		}
+	}
+	return out
+}

@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stubDocker puts a docker client on PATH that knows some images and a registry in some mood.
+// It returns the folder of its state: what it was asked is in calls.
+func stubDocker(t *testing.T, script string) string {
+	t.Helper()
+	dir := t.TempDir()
+	script = "#!/bin/sh\nstub=" + dir + "\necho \"$*\" >>$stub/calls\n" + script
+	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return dir
+}
+
+const imageStub = `
+case "$1 $2" in
+"image inspect")
+  grep -qxF "$5" $stub/present && exit
+  echo "Error: No such image: $5" >&2; exit 1;;
+"image ls")
+  sed -n 's|^flatline/node:||p' $stub/present;;
+"pull "*)
+  case $(cat $stub/registry) in
+  answers) echo "v1: Pulling from $2"; echo "$2" >>$stub/present;;
+  trickles) echo "v1: Pulling from $2"; sleep 1; echo done;;
+  silent) exec sleep 60;;
+  refuses) echo "Error response from daemon: dial tcp: lookup registry on 10.0.0.1:53: no such host" >&2; exit 1;;
+  esac;;
+esac
+`
+
+func TestChooseImage(t *testing.T) {
+	for name, test := range map[string]struct {
+		present  string // images, one a line
+		registry string
+		choice   Choice
+		want     Image
+		noImage  bool   // the error is ErrNoImage
+		err      string // in the error
+		pulls    int
+	}{
+		"override present": {
+			present: "mine:1\nflatline/node:v1.37.2", choice: Choice{Override: "mine:1"},
+			want: Image{"mine:1", "override"},
+		},
+		"override pulled": {
+			registry: "answers", choice: Choice{Override: "mine:1"},
+			want: Image{"mine:1", "override (pulled)"}, pulls: 1,
+		},
+		"override not to be had": {
+			present: "flatline/node:v1.37.2", registry: "refuses", choice: Choice{Override: "mine:1"},
+			err: "node image mine:1 is not present, and pulling it failed: exit status 1: Error response from daemon: dial tcp", pulls: 1,
+		},
+		"built": {
+			present: "flatline/node:v1.37.2-abc\nkind:1", choice: Choice{Built: "flatline/node:v1.37.2-abc", Default: "kind:1"},
+			want: Image{"flatline/node:v1.37.2-abc", "built"},
+		},
+		"recipe not built": {
+			present: "flatline/node:v1.33.1\nkind:1", choice: Choice{Built: "flatline/node:v1.37.2-abc", Default: "kind:1"},
+			want: Image{"kind:1", "default"},
+		},
+		"no recipe: the highest version": {
+			present: "flatline/node:v1.9.1\nflatline/node:v1.37.2\nflatline/node:test\nflatline/node:v1.33.13", choice: Choice{Default: "kind:1"},
+			want: Image{"flatline/node:v1.37.2", "built"},
+		},
+		"default present": {
+			present: "kind:1", choice: Choice{Default: "kind:1"},
+			want: Image{"kind:1", "default"},
+		},
+		"default pulled": {
+			registry: "answers", choice: Choice{Default: "kind:1"},
+			want: Image{"kind:1", "default (pulled)"}, pulls: 1,
+		},
+		"a slow pull that has begun goes on": {
+			registry: "trickles", choice: Choice{Default: "kind:1", PullDeadline: 500 * time.Millisecond},
+			want: Image{"kind:1", "default (pulled)"}, pulls: 1,
+		},
+		"registry silent": {
+			registry: "silent", choice: Choice{Default: "kind:1", PullDeadline: 100 * time.Millisecond},
+			noImage: true, err: "no answer from the registry within 100ms", pulls: 1,
+		},
+		"registry refuses": {
+			registry: "refuses", choice: Choice{Default: "kind:1"},
+			noImage: true, err: "no such host", pulls: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := stubDocker(t, imageStub)
+			for file, content := range map[string]string{"present": test.present + "\n", "registry": test.registry} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := ChooseImage(t.Context(), test.choice)
+			if got != test.want {
+				t.Errorf("image %+v, want %+v", got, test.want)
+			}
+			if wanted := test.err != "" || test.noImage; wanted != (err != nil) {
+				t.Fatalf("error %v, want %q", err, test.err)
+			}
+			if err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("error %q does not contain %q", err, test.err)
+			}
+			if got := errors.Is(err, ErrNoImage); got != test.noImage {
+				t.Errorf("ErrNoImage is %t, want %t: %v", got, test.noImage, err)
+			}
+			calls, _ := os.ReadFile(filepath.Join(dir, "calls"))
+			if n := strings.Count("\n"+string(calls), "\npull "); n != test.pulls {
+				t.Errorf("%d pulls, want %d", n, test.pulls)
+			}
+		})
+	}
+}
+
+// An engine that does not answer is not an image that does not exist.
+func TestChooseImageWithoutEngine(t *testing.T) {
+	stubDocker(t, "echo 'Cannot connect to the Docker daemon. Is the docker daemon running?' >&2; exit 1")
+	_, err := ChooseImage(t.Context(), Choice{Default: "kind:1"})
+	if err == nil || errors.Is(err, ErrNoImage) || !strings.Contains(err.Error(), "Cannot connect to the Docker daemon") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,188 @@
+// Package judge turns the facts of a timeline into milestones, windows and
+// verdicts. It is pure: it knows no clock, no environment and no network, so
+// that a run recorded today can be judged again tomorrow with better rules.
+//
+// Windows are derived from the flags that were in force and from the source of
+// the Kubernetes version that ran; each carries the term that ruled. None of them
+// is a constant somebody measured once.
+package judge
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Flag is the effective value of a component's flag and how it was learned:
+// "configz", "flagz", "spec" or the name of a version table.
+type Flag struct {
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+}
+
+// A Node is a node of the cluster under test.
+type Node struct {
+	Name string `json:"name"`
+	Role string `json:"role"`
+	IP   string `json:"ip"`
+}
+
+// A Config is what was read from the cluster before the fault: all that windows
+// are computed from.
+type Config struct {
+	KubernetesVersion string                     `json:"kubernetesVersion"`
+	NodeImage         string                     `json:"nodeImage"`
+	Cluster           string                     `json:"cluster"`
+	Flags             map[string]map[string]Flag `json:"flags"`
+	Nodes             []Node                     `json:"nodes"`
+	Target            []string                   `json:"target"`
+	ControlNodes      []string                   `json:"controlNodes"`
+	// Canaries are the canary workloads, by the value of their label: the
+	// toleration of each, such as "300s", or "daemonset".
+	Canaries []string `json:"canaries,omitempty"`
+	// ClockOffset is node minus observer in seconds, ClockError its bound; both
+	// are 0 when nodes and observer share one kernel.
+	ClockOffset float64  `json:"clockOffset,omitempty"`
+	ClockError  float64  `json:"clockError,omitempty"`
+	Warnings    []string `json:"warnings,omitempty"`
+}
+
+// A Plan is what the judge needs to know of an experiment.
+type Plan struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Profile string `json:"profile"`
+	Spec    struct {
+		Fault struct {
+			Type string `json:"type"`
+		} `json:"fault"`
+		Expect []Expectation `json:"expect"`
+		Never  []Expectation `json:"never"`
+	} `json:"spec"`
+}
+
+// An Expectation names a milestone of the target that must occur inside its
+// window (expect) or must not occur at all (never).
+type Expectation struct {
+	Milestone string `json:"milestone"`
+	// Subject tells apart milestones of one name: a toleration such as "300s"
+	// for PodEvicted and ReplacementReady. Empty takes the earliest.
+	Subject string `json:"subject,omitempty"`
+	// Min and Max are the user's own limits, counted as the derived window is.
+	Min Duration `json:"min,omitempty"`
+	Max Duration `json:"max,omitempty"`
+	Why string   `json:"why,omitempty"`
+}
+
+// A Duration is a time.Duration that reads and writes as "12s".
+type Duration time.Duration
+
+// UnmarshalJSON refuses anything but a Go duration that is not negative. Its
+// error is one that the decoder completes with the path of the field.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	bad := func(why string) error {
+		return &json.UnmarshalTypeError{Value: string(b) + why, Type: reflect.TypeFor[Duration]()}
+	}
+	s, err := strconv.Unquote(string(b))
+	if err != nil {
+		return bad(` is not a duration such as "40s"`)
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return bad(` is not a duration such as "40s"`)
+	}
+	if v < 0 {
+		return bad(" is negative")
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalJSON writes the Go form.
+func (d Duration) MarshalJSON() ([]byte, error) { return []byte(strconv.Quote(d.String())), nil }
+
+// String is the shortest Go form: "5m", not "5m0s".
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Flag returns the effective value of a flag, "" if it is not known.
+func (c *Config) Flag(component, name string) string { return c.Flags[component][name].Value }
+
+// seconds reads a flag that is a duration, or a number of seconds.
+func (c *Config) seconds(component, name string) (time.Duration, error) {
+	v := c.Flag(component, name)
+	if d, err := time.ParseDuration(v); err == nil {
+		return d, nil
+	}
+	if f, err := strconv.ParseFloat(v, 64); err == nil {
+		return time.Duration(f * float64(time.Second)), nil
+	}
+	return 0, fmt.Errorf("flag %s of %s: %q is not a duration", name, component, v)
+}
+
+// Timing holds the flags that rule the heartbeat, in the symbols of the
+// equations.
+type Timing struct {
+	D time.Duration // kubelet nodeLeaseDurationSeconds
+	G time.Duration // kube-controller-manager node-monitor-grace-period
+	P time.Duration // kube-controller-manager node-monitor-period
+	Q float64       // kube-controller-manager node-eviction-rate, nodes per second
+	// Race is true for Kubernetes 1.34 and later, where NoExecute is queued
+	// before the lister has seen Ready=Unknown (kubernetes PR 120816).
+	Race bool
+}
+
+// Timing reads the flags; an error names the one that is missing.
+func (c *Config) Timing() (Timing, error) {
+	var t Timing
+	var err error
+	if t.D, err = c.seconds("kubelet", "nodeLeaseDurationSeconds"); err != nil {
+		return t, err
+	}
+	if t.G, err = c.seconds("kube-controller-manager", "node-monitor-grace-period"); err != nil {
+		return t, err
+	}
+	if t.P, err = c.seconds("kube-controller-manager", "node-monitor-period"); err != nil {
+		return t, err
+	}
+	if t.Q, err = strconv.ParseFloat(c.Flag("kube-controller-manager", "node-eviction-rate"), 64); err != nil || t.Q <= 0 {
+		return t, fmt.Errorf("flag node-eviction-rate of kube-controller-manager: %q is not a positive rate", c.Flag("kube-controller-manager", "node-eviction-rate"))
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(c.KubernetesVersion, "v%d.%d", &major, &minor); err != nil {
+		return t, fmt.Errorf("kubernetesVersion %q is not of the form v1.37.2", c.KubernetesVersion)
+	}
+	t.Race = major > 1 || minor >= 34
+	return t, nil
+}
+
+// I is the longest gap between two accepted renewals of a healthy Lease: a
+// quarter of D, 4 % of jitter, and half a second for the request itself
+// (component-helpers/apimachinery/lease/controller.go: JitterUntil, sliding).
+func (t Timing) I() time.Duration { return t.D*26/100 + 500*time.Millisecond }
+
+// Pass is the period of the node lifecycle controller's passes: the timer is
+// sliding, so the time of a pass comes on top; 1 % is what was seen.
+func (t Timing) Pass() time.Duration { return t.P + t.P/100 }
+
+// Warnings says what in these flags will surprise.
+func (t Timing) Warnings() []string {
+	var w []string
+	if renew := t.D * 26 / 100; t.G <= renew {
+		w = append(w, fmt.Sprintf("node-monitor-grace-period %s is not longer than the Lease renew interval of up to %s: healthy nodes will flap between Ready and Unknown",
+			Duration(t.G), Duration(renew.Round(10*time.Millisecond))))
+	}
+	return w
+}

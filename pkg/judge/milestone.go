@@ -1,0 +1,608 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/observe"
+)
+
+// Names of milestones, in Kubernetes words. "NotReady" is none of them: Unknown
+// is the controller's word and False the kubelet's.
+const (
+	FaultInjected      = "FaultInjected"
+	KubeletStarted     = "KubeletStarted" // started again as part of the fault
+	CSRCreated         = "CSRCreated"
+	CSRApproved        = "CSRApproved"
+	CSRDenied          = "CSRDenied"
+	CSRIssued          = "CSRIssued"
+	CertificateRotated = "CertificateRotated" // a new certificate stored by the kubelet
+	CertificateExpired = "CertificateExpired" // NotAfter of the one in use
+	LeaseStalled       = "LeaseStalled"       // its time is the last successful renewal
+	FirstRefused401    = "FirstRefused401"
+	FirstRefused403    = "FirstRefused403"
+	ReadyUnknown       = "ReadyUnknown"
+	ReadyFalse         = "ReadyFalse"
+	PodsUnready        = "PodsUnready" // the last pod of the node
+	NoScheduleTainted  = "NoScheduleTainted"
+	NoExecuteTainted   = "NoExecuteTainted"
+	PodEvicted         = "PodEvicted"       // subject: the toleration
+	ReplacementReady   = "ReplacementReady" // subject: the toleration
+	FaultUndone        = "FaultUndone"
+	RepairDone         = "RepairDone" // the kubelet was started with a good certificate
+	LeaseResumed       = "LeaseResumed"
+	ReadyTrue          = "ReadyTrue"
+	TaintsGone         = "TaintsGone"
+	PodsBack           = "PodsBack"
+)
+
+// Names lists all milestones in the order of the chain.
+var Names = []string{FaultInjected, KubeletStarted, CSRCreated, CSRApproved, CSRDenied, CSRIssued, CertificateRotated, CertificateExpired,
+	LeaseStalled, FirstRefused401, FirstRefused403, ReadyUnknown, ReadyFalse, PodsUnready, NoScheduleTainted, NoExecuteTainted,
+	PodEvicted, ReplacementReady, FaultUndone, RepairDone, LeaseResumed, ReadyTrue, TaintsGone, PodsBack}
+
+// Users of the API server that make milestones.
+const (
+	nodeController     = "system:serviceaccount:kube-system:node-controller"
+	evictionController = "system:serviceaccount:kube-system:taint-eviction-controller"
+	nodeUser           = "system:node:"
+	unreachable        = "node.kubernetes.io/unreachable"
+	notReady           = "node.kubernetes.io/not-ready"
+)
+
+// A Key names one milestone of one node.
+type Key struct{ Name, Node, Subject string }
+
+// A Milestone is a point of the chain that was reached.
+type Milestone struct {
+	Key
+	// At is the time since the start of the timeline: the audit log's where it
+	// saw it, else that of the source that saw it first.
+	At time.Duration
+	// Source is where At comes from; Seen holds the time by every source.
+	Source string
+	Seen   map[string]time.Duration
+	// Note is what a reader may want to know of this one: the refused request,
+	// say.
+	Note string
+}
+
+// A Fold turns events into milestones, one event at a time. Live lines and the
+// final verdict use the same fold; the final one is fed in order of time.
+type Fold struct {
+	cfg   *Config
+	tim   Timing
+	start time.Time
+
+	zero  time.Duration // FaultInjected, or the beginning of the measured part where there is no fault
+	began bool
+	now   time.Duration
+
+	nodes map[string]*nodeState
+	byIP  map[string]string
+	pods  map[string]*podState // "namespace/name"
+	csrs  map[string]string    // CSR name to node
+
+	got    map[Key]*Milestone
+	order  []Key
+	news   []Key
+	spends []spend // NoExecute taints set by the node controller
+}
+
+type nodeState struct {
+	target   bool
+	renewed  map[string]time.Duration // last accepted renewal by source
+	silent   bool                     // stalled: refused, or no renewal for a grace period
+	refused  bool
+	ready    map[string]string // by source
+	taints   map[string]string
+	notAfter time.Time // of the certificate in use
+	rotated  time.Duration
+	renewals int // seen by the watch
+	unready  map[string]time.Duration
+}
+
+type podState struct {
+	node, canary    string
+	ready, deleting bool
+	gone            bool
+}
+
+type spend struct {
+	node string
+	at   time.Duration
+}
+
+// NewFold makes a fold over a timeline that began at start.
+func NewFold(cfg *Config, start time.Time) (*Fold, error) {
+	tim, err := cfg.Timing()
+	if err != nil {
+		return nil, err
+	}
+	f := &Fold{cfg: cfg, tim: tim, start: start, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
+		csrs: map[string]string{}, got: map[Key]*Milestone{}}
+	for _, n := range cfg.Nodes {
+		f.nodes[n.Name] = &nodeState{target: slices.Contains(cfg.Target, n.Name), renewed: map[string]time.Duration{},
+			ready: map[string]string{}, taints: map[string]string{}, unready: map[string]time.Duration{}}
+		if n.IP != "" {
+			f.byIP[n.IP] = n.Name
+		}
+	}
+	return f, nil
+}
+
+// When is the time of an event since the start of the timeline: the server's
+// stamp where there is one, else the moment it was observed. The stamp of a watch
+// event is the kubelet's renewTime and not a time of observation.
+func (f *Fold) When(e observe.Event) time.Duration { return when(f.cfg, f.start, e) }
+
+func when(cfg *Config, start time.Time, e observe.Event) time.Duration {
+	if e.Stamp.IsZero() || e.Source == "watch" {
+		return e.At
+	}
+	return e.Stamp.Sub(start) - time.Duration(cfg.ClockOffset*float64(time.Second))
+}
+
+// Get returns a milestone that was reached. An empty subject takes the earliest.
+func (f *Fold) Get(k Key) (*Milestone, bool) {
+	if m, ok := f.got[k]; ok || k.Subject != "" {
+		return m, ok
+	}
+	var first *Milestone
+	for key, m := range f.got {
+		if key.Name == k.Name && key.Node == k.Node && (first == nil || m.At < first.At) {
+			first = m
+		}
+	}
+	return first, first != nil
+}
+
+// Milestones returns all milestones reached, in order of time.
+func (f *Fold) Milestones() []*Milestone {
+	ms := make([]*Milestone, 0, len(f.order))
+	for _, k := range f.order {
+		ms = append(ms, f.got[k])
+	}
+	slices.SortStableFunc(ms, func(a, b *Milestone) int { return cmp.Compare(a.At, b.At) })
+	return ms
+}
+
+// Zero is the time of the injection since the start of the timeline.
+func (f *Fold) Zero() (time.Duration, bool) { return f.zero, f.began }
+
+// Unsteady says what is missing before a fault may be injected: every node Ready
+// and untainted, every Lease renewed twice since the timeline began, one ready pod
+// of every canary on the target. Empty means steady.
+func (f *Fold) Unsteady() string {
+	for _, node := range f.cfg.Nodes {
+		n := f.nodes[node.Name]
+		switch {
+		case n.ready["watch"] != "True":
+			return fmt.Sprintf("node %s is not Ready", node.Name)
+		case strings.Contains(n.taints["watch"], unreachable), strings.Contains(n.taints["watch"], notReady):
+			return fmt.Sprintf("node %s is tainted: %s", node.Name, n.taints["watch"])
+		case n.renewals < 2:
+			return fmt.Sprintf("the Lease of node %s was renewed %d times so far", node.Name, n.renewals)
+		case n.notAfter.IsZero():
+			return fmt.Sprintf("the client certificate of node %s was not read yet", node.Name)
+		}
+	}
+	for _, t := range f.cfg.Target {
+		for _, c := range f.cfg.Canaries {
+			where := "nowhere"
+			for _, p := range f.pods {
+				if p.canary == c && p.ready && !p.deleting && (where == "nowhere" || p.node == t) {
+					where = p.node
+				}
+			}
+			if where != t {
+				return fmt.Sprintf("canary %s is ready on %s and not on %s", c, where, t)
+			}
+		}
+	}
+	return ""
+}
+
+// Certificate is what was last seen of a node's client certificate: when it was
+// seen, and the end of its validity.
+func (f *Fold) Certificate(node string) (notAfter time.Time, rotatedAt time.Duration) {
+	if n := f.nodes[node]; n != nil {
+		return n.notAfter, n.rotated
+	}
+	return time.Time{}, 0
+}
+
+// Now is the latest time that any event has shown.
+func (f *Fold) Now() time.Duration { return f.now }
+
+// Add takes one more event and returns the milestones that it completed.
+func (f *Fold) Add(e observe.Event) []*Milestone {
+	f.news = f.news[:0]
+	at := f.When(e)
+	f.now = max(f.now, at)
+	kind, name, _ := strings.Cut(e.Object, " ")
+	switch e.Source {
+	case "run":
+		f.addRun(e, at, name)
+	case "audit":
+		f.addAudit(e, at, kind, name)
+	case "watch":
+		f.addWatch(e, at, kind, name)
+	case "node":
+		f.addNode(e, at, name)
+	}
+	f.passTime()
+	var ms []*Milestone
+	for _, k := range f.news {
+		ms = append(ms, f.got[k])
+	}
+	return ms
+}
+
+// mark records that a milestone was seen by a source. The first sighting of each
+// source counts; the audit log's time is preferred.
+func (f *Fold) mark(k Key, source string, at time.Duration, note string) {
+	if !f.began {
+		return
+	}
+	m, ok := f.got[k]
+	if !ok {
+		m = &Milestone{Key: k, At: at, Source: source, Seen: map[string]time.Duration{}, Note: note}
+		f.got[k] = m
+		f.order = append(f.order, k)
+		f.news = append(f.news, k)
+	}
+	if _, ok := m.Seen[source]; ok {
+		return
+	}
+	m.Seen[source] = at
+	if source == "audit" && m.Source == "watch" {
+		m.At, m.Source, m.Note = at, source, note
+	}
+}
+
+func (f *Fold) reached(name, node string) bool {
+	_, ok := f.Get(Key{Name: name, Node: node})
+	return ok
+}
+
+// Types of events with source "run" that the fold knows. Package chaos emits
+// them; Stamp is the node's own time of the change where there is one.
+const (
+	TypeInjected       = "Injected"       // the fault is in place
+	TypeMeasuring      = "Measuring"      // no fault: the measured part begins
+	TypeKubeletStarted = "KubeletStarted" // object "node <name>"
+	TypeUndone         = "Undone"
+	TypeRepaired       = "Repaired" // object "node <name>"
+)
+
+func (f *Fold) addRun(e observe.Event, at time.Duration, node string) {
+	switch e.Type {
+	case TypeInjected, TypeMeasuring:
+		f.zero, f.began = at, true
+		for _, t := range f.cfg.Target {
+			if e.Type == TypeInjected {
+				f.mark(Key{FaultInjected, t, ""}, "run", at, e.Detail["what"])
+			}
+		}
+	case TypeKubeletStarted:
+		f.mark(Key{KubeletStarted, node, ""}, "run", at, "")
+	case TypeUndone:
+		for _, t := range f.cfg.Target {
+			f.mark(Key{FaultUndone, t, ""}, "run", at, "")
+		}
+	case TypeRepaired:
+		f.mark(Key{RepairDone, node, ""}, "run", at, "")
+	}
+}
+
+func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
+	d := e.Detail
+	ok := strings.HasPrefix(d["code"], "2")
+	if node := f.byIP[d["ip"]]; node != "" && d["agent"] == "kubelet" {
+		f.refusals(e, at, node)
+	}
+	switch {
+	case kind == "leases" && d["ns"] == "kube-node-lease" && ok && (e.Type == "update" || e.Type == "create" || e.Type == "patch"):
+		f.renewed(name, "audit", at)
+	case kind == "nodes/status" && ok && d["ready"] != "":
+		f.readiness(name, "audit", at, d["ready"])
+	case kind == "nodes" && e.Type == "patch" && ok && d["taints"] != "" && d["user"] == nodeController:
+		f.tainted(name, "audit", at, d["taints"])
+	case kind == "certificatesigningrequests" && e.Type == "create" && ok && strings.HasPrefix(d["user"], nodeUser):
+		f.mark(Key{CSRCreated, strings.TrimPrefix(d["user"], nodeUser), ""}, "audit", at, "")
+	case kind == "pods/status" && ok && d["user"] == nodeController:
+		f.podUnready(d["ns"]+"/"+name, "audit", at)
+	case kind == "pods" && e.Type == "delete" && ok && d["user"] == evictionController:
+		if p := f.pods[d["ns"]+"/"+name]; p != nil && p.canary != "" {
+			f.mark(Key{PodEvicted, p.node, p.canary}, "audit", at, name)
+		}
+	}
+}
+
+// refusals notices a node's first 401 and 403, on any URI: the kubelet's clients
+// share one transport, so whichever request comes first is refused. The node is
+// told by address and program, since a refused request has no user.
+func (f *Fold) refusals(e observe.Event, at time.Duration, node string) {
+	var name string
+	switch e.Detail["code"] {
+	case "401":
+		name = FirstRefused401
+	case "403":
+		name = FirstRefused403
+	default:
+		return
+	}
+	note := e.Type + " " + e.Object
+	if u := e.Detail["user"]; u != "" {
+		note += " as " + u
+	}
+	f.mark(Key{name, node, ""}, "audit", at, note)
+	if strings.HasPrefix(e.Object, "leases ") {
+		n := f.nodes[node]
+		n.refused = true
+		f.stalled(node, n)
+	}
+}
+
+// stalled marks LeaseStalled at the last accepted renewal, by each source.
+func (f *Fold) stalled(node string, n *nodeState) {
+	if n.silent || !f.began {
+		return
+	}
+	n.silent = true
+	for _, source := range []string{"audit", "watch"} {
+		if last, ok := n.renewed[source]; ok {
+			f.mark(Key{LeaseStalled, node, ""}, source, last, "")
+		}
+	}
+}
+
+func (f *Fold) renewed(node, source string, at time.Duration) {
+	n := f.nodes[node]
+	if n == nil {
+		return
+	}
+	if n.silent && at > n.renewed[source] {
+		// A watch may deliver a renewal from before the refusal only now.
+		if stall, ok := f.got[Key{LeaseStalled, node, ""}]; ok && at > stall.At+f.tim.I() {
+			f.mark(Key{LeaseResumed, node, ""}, source, at, "")
+			n.refused = false
+			if source == "audit" {
+				n.silent = false
+			}
+		}
+	}
+	n.renewed[source] = max(n.renewed[source], at)
+	if source == "watch" {
+		n.renewals++
+	}
+}
+
+func (f *Fold) readiness(node, source string, at time.Duration, status string) {
+	n := f.nodes[node]
+	if n == nil || n.ready[source] == status {
+		return
+	}
+	was := n.ready[source]
+	n.ready[source] = status
+	switch status {
+	case "Unknown":
+		if was != "" || source == "audit" {
+			f.mark(Key{ReadyUnknown, node, ""}, source, at, "")
+			f.allUnready(node)
+		}
+	case "False":
+		if was != "" {
+			f.mark(Key{ReadyFalse, node, ""}, source, at, "")
+		}
+	case "True":
+		if f.reached(ReadyUnknown, node) || f.reached(ReadyFalse, node) {
+			f.mark(Key{ReadyTrue, node, ""}, source, at, "")
+		}
+	}
+}
+
+func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
+	n := f.nodes[node]
+	if n == nil {
+		return
+	}
+	had, has := n.taints[source], taints
+	n.taints[source] = taints
+	for _, name := range []string{NoScheduleTainted, NoExecuteTainted} {
+		effect := ":" + strings.TrimSuffix(name, "Tainted")
+		is := strings.Contains(has, unreachable+effect) || strings.Contains(has, notReady+effect)
+		was := strings.Contains(had, unreachable+effect) || strings.Contains(had, notReady+effect)
+		if is && !was {
+			if name == NoExecuteTainted && source == "audit" {
+				f.spends = append(f.spends, spend{node, at})
+			}
+			f.mark(Key{name, node, ""}, source, at, "")
+		}
+	}
+	if f.reached(NoScheduleTainted, node) && !strings.Contains(has, unreachable) && !strings.Contains(has, notReady) {
+		f.mark(Key{TaintsGone, node, ""}, source, at, "")
+	}
+}
+
+func (f *Fold) addWatch(e observe.Event, at time.Duration, kind, name string) {
+	d := e.Detail
+	switch {
+	case kind == "leases" && e.Type == "modified":
+		f.renewed(name, "watch", at)
+	case kind == "nodes" && e.Type != "deleted" && d["ready"] != "":
+		f.readiness(name, "watch", at, d["ready"])
+		f.tainted(name, "watch", at, d["taints"])
+	case kind == "pods" && name != "":
+		f.pod(e, at, d["ns"]+"/"+name)
+	case kind == "certificatesigningrequests" && strings.HasPrefix(d["user"], nodeUser):
+		f.csr(e, at, name)
+	}
+}
+
+func (f *Fold) csr(e observe.Event, at time.Duration, name string) {
+	node := strings.TrimPrefix(e.Detail["user"], nodeUser)
+	if _, known := f.csrs[name]; !known && e.Type == "added" {
+		f.mark(Key{CSRCreated, node, ""}, "watch", at, name)
+	}
+	f.csrs[name] = node
+	if e.Type != "modified" {
+		return
+	}
+	switch e.Detail["state"] {
+	case "Approved":
+		f.mark(Key{CSRApproved, node, ""}, "watch", at, name)
+	case "Denied":
+		f.mark(Key{CSRDenied, node, ""}, "watch", at, name)
+	case "Issued":
+		f.mark(Key{CSRApproved, node, ""}, "watch", at, name)
+		f.mark(Key{CSRIssued, node, ""}, "watch", at, name)
+	}
+}
+
+func (f *Fold) pod(e observe.Event, at time.Duration, id string) {
+	d := e.Detail
+	p := f.pods[id]
+	if p == nil {
+		p = &podState{}
+		f.pods[id] = p
+	}
+	wasReady, wasDeleting := p.ready, p.deleting
+	p.node, p.canary = d["node"], d["canary"]
+	p.ready, p.deleting, p.gone = d["ready"] == "True", d["deleting"] != "", e.Type == "deleted"
+	if p.deleting && !wasDeleting && p.canary != "" && e.Type == "modified" && f.reached(NoExecuteTainted, p.node) {
+		f.mark(Key{PodEvicted, p.node, p.canary}, "watch", at, id[strings.Index(id, "/")+1:])
+	}
+	if wasReady && !p.ready {
+		f.podUnready(id, "watch", at)
+	}
+	for _, t := range f.cfg.Target {
+		if p.ready && !p.deleting && p.canary != "" && p.node != t {
+			if ev, ok := f.got[Key{PodEvicted, t, p.canary}]; ok && at > ev.At {
+				f.mark(Key{ReplacementReady, t, p.canary}, "watch", at, id[strings.Index(id, "/")+1:]+" on "+p.node)
+			}
+		}
+		f.podsBack(t, at)
+		if p.node == t {
+			f.allUnready(t)
+		}
+	}
+}
+
+// podUnready notes that a pod of a node that is no longer Ready was marked so.
+func (f *Fold) podUnready(id, source string, at time.Duration) {
+	p := f.pods[id]
+	if p == nil || f.nodes[p.node] == nil {
+		return
+	}
+	n := f.nodes[p.node]
+	if key := source + " " + id; n.unready[key] == 0 {
+		n.unready[key] = at
+	}
+	f.allUnready(p.node)
+}
+
+// allUnready marks PodsUnready when every pod that was ready on the node has been
+// marked, at the time of the last one.
+func (f *Fold) allUnready(node string) {
+	n := f.nodes[node]
+	if n == nil || !f.reached(ReadyUnknown, node) {
+		return
+	}
+	for _, source := range []string{"audit", "watch"} {
+		var last time.Duration
+		all := false
+		for id, p := range f.pods {
+			if p.node != node || p.gone {
+				continue
+			}
+			at, ok := n.unready[source+" "+id]
+			if !ok {
+				if p.ready {
+					all = false
+					last = -1
+					break
+				}
+				continue
+			}
+			all, last = true, max(last, at)
+		}
+		if all && last >= 0 {
+			f.mark(Key{PodsUnready, node, ""}, source, last, "")
+		}
+	}
+}
+
+// podsBack marks PodsBack when, after the node is Ready again, every canary
+// workload has a ready pod, no evicted pod is left and every pod of the node is
+// ready.
+func (f *Fold) podsBack(node string, at time.Duration) {
+	if !f.reached(ReadyTrue, node) {
+		return
+	}
+	have := map[string]bool{}
+	for _, p := range f.pods {
+		if p.gone {
+			continue
+		}
+		if (p.canary != "" && p.deleting) || (p.node == node && !p.ready) {
+			return
+		}
+		if p.canary != "" && p.ready {
+			have[p.canary] = true
+		}
+	}
+	for _, c := range f.cfg.Canaries {
+		if !have[c] {
+			return
+		}
+	}
+	f.mark(Key{PodsBack, node, ""}, "watch", at, "")
+}
+
+// datedFile is the name under which a kubelet stores what it rotated to.
+var datedFile = regexp.MustCompile(`/kubelet-client-\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}\.pem$`)
+
+func (f *Fold) addNode(e observe.Event, at time.Duration, node string) {
+	n := f.nodes[node]
+	if n == nil || e.Type != observe.TypeCertificate {
+		return
+	}
+	first := n.notAfter.IsZero()
+	if t, err := time.Parse(time.RFC3339, e.Detail["notAfter"]); err == nil {
+		n.notAfter = t
+	}
+	if !first && datedFile.MatchString(e.Detail["file"]) {
+		n.rotated = at
+		f.mark(Key{CertificateRotated, node, ""}, "node", at, "")
+	}
+}
+
+// passTime marks what happens by the mere passing of time.
+func (f *Fold) passTime() {
+	if !f.began {
+		return
+	}
+	for name, n := range f.nodes {
+		if !n.notAfter.IsZero() {
+			// The last instant at which it is valid (crypto/x509: now.After(NotAfter) is refused).
+			if e := f.expiry(n); e > f.zero && f.now > e {
+				f.mark(Key{CertificateExpired, name, ""}, "node", e, "")
+			}
+		}
+		last := max(n.renewed["audit"], n.renewed["watch"])
+		if last > 0 && f.now-last > f.tim.G {
+			f.stalled(name, n)
+		}
+	}
+}
+
+// expiry is the end of a node's certificate since the start of the timeline.
+func (f *Fold) expiry(n *nodeState) time.Duration {
+	return n.notAfter.Sub(f.start) - time.Duration(f.cfg.ClockOffset*float64(time.Second))
+}

@@ -1,0 +1,744 @@
+package judge
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/observe"
+)
+
+// A Verdict is the judgement of one expectation.
+type Verdict string
+
+// Verdicts. Inconclusive means that no source covered the bound.
+const (
+	Pass         Verdict = "pass"
+	Fail         Verdict = "fail"
+	Inconclusive Verdict = "inconclusive"
+)
+
+// An Outcome is the judgement of a run, the first of these that applies.
+type Outcome string
+
+// Outcomes, in the order in which they are decided.
+const (
+	OutcomeDirty        Outcome = "dirty"        // undo or repair incomplete
+	OutcomeSetupFailed  Outcome = "setup-failed" // no cluster, no facts
+	OutcomeNotInjected  Outcome = "not-injected" // the fault was never seen biting
+	OutcomeContaminated Outcome = "contaminated" // something else happened too
+	OutcomeInconclusive Outcome = "inconclusive" // no source covers a bound
+	OutcomeFail         Outcome = "fail"         // an expectation was missed
+	OutcomePass         Outcome = "pass"
+)
+
+// ExitCode is the code with which a runner ends.
+func (o Outcome) ExitCode() int {
+	switch o {
+	case OutcomePass:
+		return 0
+	case OutcomeFail:
+		return 1
+	case OutcomeSetupFailed:
+		return 3
+	case OutcomeDirty:
+		return 5
+	}
+	return 4
+}
+
+// APIVersion is the version of Run as it is written to run.json.
+const APIVersion = "flatline.dev/v1alpha1"
+
+// A Run is the judged record of one run: run.json. It holds nothing that cannot
+// be derived from the timeline. Seconds are seconds; times in milestones count
+// from the injection.
+type Run struct {
+	APIVersion        string                     `json:"apiVersion"`
+	Kind              string                     `json:"kind"`
+	RunID             string                     `json:"runID"`
+	Experiment        string                     `json:"experiment"`
+	Profile           string                     `json:"profile"`
+	Outcome           Outcome                    `json:"outcome"`
+	Reasons           []string                   `json:"reasons,omitempty"`
+	KubernetesVersion string                     `json:"kubernetesVersion"`
+	NodeImage         string                     `json:"nodeImage"`
+	Cluster           string                     `json:"cluster"`
+	Flags             map[string]map[string]Flag `json:"flags"`
+	Target            []string                   `json:"target"`
+	ControlNodes      []string                   `json:"controlNodes"`
+	InjectedAt        *time.Time                 `json:"injectedAt,omitempty"`
+	Milestones        []Result                   `json:"milestones"`
+	Heartbeats        []Heartbeat                `json:"heartbeats"`
+	Differences       []Difference               `json:"differences"`
+	Warnings          []string                   `json:"warnings"`
+	Gaps              []Gap                      `json:"gaps"`
+	Cost              Cost                       `json:"cost"`
+}
+
+// A Result is one milestone with its window and verdict. Seconds is null for a
+// milestone that was expected and not reached: that is censored, not a number.
+type Result struct {
+	Name     string             `json:"name"`
+	Node     string             `json:"node"`
+	Subject  string             `json:"subject,omitempty"`
+	Seconds  *float64           `json:"seconds"`
+	After    *After             `json:"after,omitempty"`
+	Window   *Window            `json:"window,omitempty"`
+	Limit    *Limit             `json:"limit,omitempty"`
+	Source   string             `json:"source,omitempty"`
+	Seen     map[string]float64 `json:"seen,omitempty"`
+	Expected bool               `json:"expected,omitempty"`
+	Never    bool               `json:"never,omitempty"`
+	Verdict  Verdict            `json:"verdict,omitempty"`
+	Note     string             `json:"note,omitempty"`
+}
+
+// After says from which milestone a window counts, and how long it took from
+// there.
+type After struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+}
+
+// A Limit is a user's own bound beside the derived window.
+type Limit struct {
+	Min float64 `json:"min,omitempty"`
+	Max float64 `json:"max,omitempty"`
+	Why string  `json:"why,omitempty"`
+}
+
+// A Heartbeat sums up the accepted Lease renewals of one node while its kubelet
+// was not meddled with: from ready to the injection on a target, to the undo on
+// every other node. Gap is between two renewals, in seconds; Bytes is the size of
+// the renewed object in the form of the audit log (JSON).
+type Heartbeat struct {
+	Node        string         `json:"node"`
+	Renewals    int            `json:"renewals"`
+	GapMin      float64        `json:"gapMin"`
+	GapMedian   float64        `json:"gapMedian"`
+	GapMax      float64        `json:"gapMax"`
+	Verbs       map[string]int `json:"verbs"`
+	BytesMedian int            `json:"bytesMedian"`
+}
+
+// A Difference says how much later the watch saw a milestone than the audit log.
+type Difference struct {
+	Milestone string  `json:"milestone"`
+	Node      string  `json:"node"`
+	Subject   string  `json:"subject,omitempty"`
+	Seconds   float64 `json:"seconds"`
+}
+
+// A Gap is a time in which a source may have missed changes, in seconds since the
+// start of the timeline. To is null while it was never closed.
+type Gap struct {
+	Source string   `json:"source"`
+	From   float64  `json:"from"`
+	To     *float64 `json:"to"`
+	Why    string   `json:"why"`
+}
+
+// Cost is what the run took. The phases sum to the wall time; overhead is wall -
+// create - delete - (injection to the last expected recovery): the tool's own.
+type Cost struct {
+	WallSeconds        float64            `json:"wallSeconds"`
+	OverheadSeconds    float64            `json:"overheadSeconds"`
+	Phases             map[string]float64 `json:"phases"`
+	ObserveSeconds     float64            `json:"observeSeconds"`
+	APIRequests        int                `json:"apiRequests"`
+	ObserverCPUSeconds float64            `json:"observerCPUSeconds"`
+}
+
+// Further types of events with source "run", emitted by package chaos.
+const (
+	TypePhase       = "Phase"       // object is the phase that begins; "end" ends the last
+	TypeWitness     = "Witness"     // detail inPlace, biting ("true" or "false"), seen
+	TypeSetupFailed = "SetupFailed" // detail why
+	TypeStepFailed  = "StepFailed"  // an undo or repair step; detail why
+	TypeNotHealed   = "NotHealed"   // recovery did not come in time; detail why
+	TypeSnapshot    = "Snapshot"    // object is the node; detail when (before, after) and what was read
+	TypeDeadMan     = "DeadManFired"
+	TypeController  = "Controller" // object is the component; detail id (container) at one look
+	TypeCost        = "Cost"       // detail apiRequests, cpuSeconds, observeSeconds
+	TypeInterrupted = "Interrupted"
+)
+
+// Judge derives a Run from a timeline.
+func Judge(t *observe.Timeline) (*Run, error) {
+	j := &judgement{start: t.Header.Start}
+	if err := json.Unmarshal(t.Header.Config, &j.cfg); err != nil {
+		return nil, fmt.Errorf("judging run %s: header field config: %w", t.Header.RunID, err)
+	}
+	if err := json.Unmarshal(t.Header.Experiment, &j.plan); err != nil {
+		return nil, fmt.Errorf("judging run %s: header field experiment: %w", t.Header.RunID, err)
+	}
+	j.events = append(j.events, t.Events...)
+	slices.SortStableFunc(j.events, func(a, b observe.Event) int {
+		return cmp.Compare(when(&j.cfg, j.start, a), when(&j.cfg, j.start, b))
+	})
+	j.run = &Run{APIVersion: APIVersion, Kind: "Run", RunID: t.Header.RunID, Experiment: j.plan.Metadata.Name, Profile: j.plan.Profile,
+		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
+		Target: j.cfg.Target, ControlNodes: j.cfg.ControlNodes, Warnings: slices.Clone(j.cfg.Warnings)}
+	j.cost()
+	if why, ok := j.find(TypeSetupFailed); ok {
+		j.run.Outcome, j.run.Reasons = OutcomeSetupFailed, []string{why.Detail["why"]}
+		return j.run, nil
+	}
+	fold, err := NewFold(&j.cfg, j.start)
+	if err != nil {
+		return nil, fmt.Errorf("judging run %s: %w", t.Header.RunID, err)
+	}
+	j.fold = fold
+	for _, e := range j.events {
+		fold.Add(e)
+	}
+	j.run.Warnings = append(j.run.Warnings, fold.tim.Warnings()...)
+	j.gaps()
+	j.milestones()
+	j.heartbeats()
+	j.overhead()
+	if t.Torn {
+		j.run.Warnings = append(j.run.Warnings, "the timeline's last line is cut short: the runner died while writing")
+	}
+	j.outcome()
+	return j.run, nil
+}
+
+// A judgement is a Run in the making.
+type judgement struct {
+	cfg    Config
+	plan   Plan
+	start  time.Time
+	events []observe.Event
+	fold   *Fold
+	run    *Run
+}
+
+func (j *judgement) find(typ string) (observe.Event, bool) {
+	for _, e := range j.events {
+		if e.Source == "run" && e.Type == typ {
+			return e, true
+		}
+	}
+	return observe.Event{}, false
+}
+
+func (j *judgement) milestones() {
+	zero, began := j.fold.Zero()
+	if began {
+		at := j.start.Add(zero)
+		j.run.InjectedAt = &at
+	}
+	expected := map[Key]bool{}
+	var results []Result
+	for _, target := range j.cfg.Target {
+		for _, x := range j.plan.Spec.Expect {
+			r, k := j.expect(x, target)
+			expected[k] = true
+			results = append(results, r)
+		}
+		for _, x := range j.plan.Spec.Never {
+			r, k := j.never(x, target)
+			expected[k] = true
+			results = append(results, r)
+		}
+	}
+	for _, m := range j.fold.Milestones() {
+		if !expected[m.Key] {
+			results = append(results, j.fold.Result(m))
+		}
+	}
+	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(sortKey(a), sortKey(b)) })
+	j.run.Milestones = results
+	for _, m := range j.fold.Milestones() {
+		audit, a := m.Seen["audit"]
+		watch, w := m.Seen["watch"]
+		if a && w {
+			j.run.Differences = append(j.run.Differences, Difference{m.Name, m.Node, m.Subject, ms(watch - audit)})
+		}
+	}
+}
+
+// sortKey puts what was reached in order of time and the rest behind it, in the
+// order of the chain.
+func sortKey(r Result) float64 {
+	if r.Seconds != nil {
+		return *r.Seconds
+	}
+	return 1e9 + float64(slices.Index(Names, r.Name))
+}
+
+// expect judges one expectation on one target.
+func (j *judgement) expect(x Expectation, target string) (Result, Key) {
+	k := Key{x.Milestone, target, x.Subject}
+	m, ok := j.fold.Get(k)
+	if !ok {
+		return j.missing(x, k), k
+	}
+	r := j.fold.Result(m)
+	r.Expected, r.Limit = true, limit(x)
+	from, ok := j.fold.Get(r.Window.after)
+	switch {
+	case !ok:
+		r.Verdict, r.Note = Fail, join(r.Note, "it came, but "+r.Window.after.Name+" from which it counts did not")
+		return r, m.Key
+	case r.Window.Class == Derived:
+		r.Verdict = Fail
+		if _, in := r.Window.find((m.At - from.At).Seconds()); in {
+			r.Verdict = Pass
+		}
+	case m.At >= from.At:
+		r.Verdict = Pass
+	default:
+		r.Verdict, r.Note = Fail, join(r.Note, "it came before "+from.Name)
+	}
+	if d := m.At - from.At; x.Max > 0 && d > time.Duration(x.Max) || d < time.Duration(x.Min) && x.Min > 0 {
+		r.Verdict, r.Note = Fail, join(r.Note, "outside the limit of the experiment")
+	}
+	return r, m.Key
+}
+
+// missing judges an expectation whose milestone was never seen: it is missed only
+// if somebody looked for as long as its window was open.
+func (j *judgement) missing(x Expectation, k Key) Result {
+	w := j.fold.WindowOf(k).rounded()
+	r := Result{Name: k.Name, Node: k.Node, Subject: k.Subject, Window: &w, Limit: limit(x), Expected: true}
+	from, ok := j.fold.Get(w.after)
+	if !ok {
+		r.After = &After{Name: w.after.Name}
+		r.Verdict, r.Note = Inconclusive, "not reached, and neither was "+w.after.Name
+		if end, over := j.observedUntil(); over && j.covered(k.Name, 0, end) {
+			r.Verdict = Fail
+		}
+		return r
+	}
+	r.After = &After{Name: from.Name}
+	bound := from.At + time.Duration(max(w.Max(), time.Duration(x.Max).Seconds())*float64(time.Second))
+	end, _ := j.observedUntil()
+	switch {
+	case end < bound:
+		r.Verdict, r.Note = Inconclusive, fmt.Sprintf("not reached by the end of the observation, %.1f s before its bound", (bound-end).Seconds())
+	case !j.covered(k.Name, from.At, bound):
+		r.Verdict, r.Note = Inconclusive, "not seen, but no source was without a gap while its window was open"
+	default:
+		r.Verdict, r.Note = Fail, "not reached"
+	}
+	return r
+}
+
+func (j *judgement) never(x Expectation, target string) (Result, Key) {
+	k := Key{x.Milestone, target, x.Subject}
+	m, ok := j.fold.Get(k)
+	undone, wasUndone := j.fold.Get(Key{Name: FaultUndone, Node: target})
+	if ok && (!wasUndone || m.At < undone.At) {
+		r := j.fold.Result(m)
+		r.Never, r.Verdict, r.Note = true, Fail, join(r.Note, "it must not occur")
+		return r, m.Key
+	}
+	r := Result{Name: k.Name, Node: k.Node, Subject: k.Subject, Never: true, Verdict: Pass}
+	zero, _ := j.fold.Zero()
+	end, _ := j.observedUntil()
+	if wasUndone {
+		end = undone.At
+	}
+	if !j.covered(k.Name, zero, end) {
+		r.Verdict, r.Note = Inconclusive, "not seen, but no source was without a gap"
+	}
+	if ok { // it came after the undo: leave its own row to it
+		k = Key{}
+	}
+	return r, k
+}
+
+// sourcesOf lists which sources show a milestone, by the object of their gaps.
+func sourcesOf(name string) []string {
+	switch name {
+	case CSRCreated, CSRApproved, CSRDenied, CSRIssued:
+		return []string{"audit", "certificatesigningrequests"}
+	case LeaseStalled, LeaseResumed:
+		return []string{"audit", "leases"}
+	case ReadyUnknown, ReadyFalse, ReadyTrue, NoScheduleTainted, NoExecuteTainted, TaintsGone:
+		return []string{"audit", "nodes"}
+	case PodEvicted, PodsUnready:
+		return []string{"audit", "pods"}
+	case ReplacementReady, PodsBack:
+		return []string{"pods"}
+	case CertificateRotated, CertificateExpired:
+		return []string{"kubelet"}
+	}
+	return []string{"audit"}
+}
+
+// covered says whether at least one source of a milestone had no gap from a to b.
+func (j *judgement) covered(name string, a, b time.Duration) bool {
+	for _, source := range sourcesOf(name) {
+		clear := true
+		for _, g := range j.run.Gaps {
+			if g.Source != source && !strings.HasPrefix(g.Source, source+" ") {
+				continue
+			}
+			if g.From < b.Seconds() && (g.To == nil || *g.To > a.Seconds()) {
+				clear = false
+			}
+		}
+		if clear {
+			return true
+		}
+	}
+	return false
+}
+
+// observedUntil is when the sources were stopped, and whether they were at all.
+func (j *judgement) observedUntil() (time.Duration, bool) {
+	for _, e := range j.events {
+		if e.Source == "run" && e.Type == TypePhase && e.Object == "collect" {
+			return e.At, true
+		}
+	}
+	return j.fold.Now(), false
+}
+
+// gaps pairs each Gap event with the next event that shows the source at work.
+func (j *judgement) gaps() {
+	open := map[string]int{}
+	for _, e := range j.events {
+		if e.Type == observe.TypeGap {
+			if _, is := open[e.Object]; is {
+				continue
+			}
+			from := e.At
+			if d, err := observe.ParseSeconds(e.Detail["from"]); err == nil && e.Detail["from"] != "" {
+				from = d
+			}
+			open[e.Object] = len(j.run.Gaps)
+			j.run.Gaps = append(j.run.Gaps, Gap{Source: e.Object, From: ms(from), Why: e.Detail["why"]})
+			continue
+		}
+		source := e.Object
+		if e.Source == "node" {
+			source = "kubelet " + e.Object[strings.Index(e.Object, " ")+1:]
+		}
+		if i, is := open[source]; is && (e.Source == "node" || e.Type == "Watching") {
+			to := ms(e.At)
+			j.run.Gaps[i].To = &to
+			delete(open, source)
+		}
+	}
+}
+
+func (j *judgement) heartbeats() {
+	type acc struct {
+		last, lastAny time.Duration
+		gaps          []float64
+		bytes         []int
+		verbs         map[string]int
+	}
+	accs := map[string]*acc{}
+	until := map[string]time.Duration{}
+	zero, _ := j.fold.Zero()
+	_, faulted := j.find(TypeInjected)
+	for _, n := range j.cfg.Nodes {
+		accs[n.Name] = &acc{verbs: map[string]int{}}
+		until[n.Name], _ = j.observedUntil()
+		if faulted && slices.Contains(j.cfg.Target, n.Name) {
+			until[n.Name] = zero
+		}
+	}
+	for _, e := range j.events {
+		kind, name, _ := strings.Cut(e.Object, " ")
+		a := accs[name]
+		if e.Source != "audit" || kind != "leases" || a == nil || e.Detail["code"] != "200" || e.Type == "get" {
+			continue
+		}
+		at := when(&j.cfg, j.start, e)
+		if at > until[name] {
+			continue
+		}
+		if a.last > 0 {
+			a.gaps = append(a.gaps, (at - a.last).Seconds())
+		}
+		a.last = at
+		a.verbs[e.Type]++
+		if n, err := strconv.Atoi(e.Detail["bytes"]); err == nil {
+			a.bytes = append(a.bytes, n)
+		}
+	}
+	for _, n := range j.cfg.Nodes {
+		a := accs[n.Name]
+		h := Heartbeat{Node: n.Name, Verbs: a.verbs}
+		for _, v := range a.verbs {
+			h.Renewals += v
+		}
+		if len(a.gaps) > 0 {
+			slices.Sort(a.gaps)
+			h.GapMin, h.GapMedian, h.GapMax = round(a.gaps[0]), round(a.gaps[len(a.gaps)/2]), round(a.gaps[len(a.gaps)-1])
+		}
+		if len(a.bytes) > 0 {
+			slices.Sort(a.bytes)
+			h.BytesMedian = a.bytes[len(a.bytes)/2]
+		}
+		j.run.Heartbeats = append(j.run.Heartbeats, h)
+	}
+}
+
+func (j *judgement) cost() {
+	c := Cost{Phases: map[string]float64{}}
+	var phase string
+	var since time.Duration
+	for _, e := range j.events {
+		switch {
+		case e.Source == "run" && e.Type == TypePhase:
+			if phase != "" {
+				c.Phases[phase] = round(c.Phases[phase] + (e.At - since).Seconds())
+			}
+			phase, since = e.Object, e.At
+			if phase == "end" {
+				c.WallSeconds = ms(e.At)
+				phase = ""
+			}
+		case e.Source == "run" && e.Type == TypeCost:
+			c.APIRequests, _ = strconv.Atoi(e.Detail["apiRequests"])
+			c.ObserveSeconds, _ = strconv.ParseFloat(e.Detail["observeSeconds"], 64)
+			c.ObserverCPUSeconds, _ = strconv.ParseFloat(e.Detail["cpuSeconds"], 64)
+		}
+	}
+	j.run.Cost = c
+}
+
+// overhead needs the milestones: the time from the injection to the last expected
+// one is the experiment's, all else but create and delete is the tool's.
+func (j *judgement) overhead() {
+	c := &j.run.Cost
+	var last float64
+	for _, r := range j.run.Milestones {
+		if r.Expected && r.Seconds != nil {
+			last = max(last, *r.Seconds)
+		}
+	}
+	if _, measured := j.find(TypeMeasuring); measured {
+		last = c.Phases["hold"]
+	}
+	if c.WallSeconds > 0 {
+		c.OverheadSeconds = round(c.WallSeconds - c.Phases["create"] - c.Phases["delete"] - last)
+	}
+}
+
+func (j *judgement) outcome() {
+	r := j.run
+	for _, o := range []struct {
+		outcome Outcome
+		reasons func() []string
+	}{
+		{OutcomeDirty, j.dirt},
+		{OutcomeNotInjected, j.notInjected},
+		{OutcomeContaminated, j.contamination},
+		{OutcomeInconclusive, func() []string { return j.verdicts(Inconclusive) }},
+		{OutcomeFail, func() []string { return j.verdicts(Fail) }},
+	} {
+		if reasons := o.reasons(); len(reasons) > 0 {
+			r.Outcome, r.Reasons = o.outcome, reasons
+			return
+		}
+	}
+	r.Outcome = OutcomePass
+}
+
+// dirt lists what the undo and the repair left behind.
+func (j *judgement) dirt() []string {
+	var why []string
+	before := map[string]observe.Event{}
+	for _, e := range j.events {
+		if e.Source != "run" {
+			continue
+		}
+		switch {
+		case e.Type == TypeStepFailed || e.Type == TypeNotHealed:
+			why = append(why, strings.TrimSpace(e.Object+": "+e.Detail["why"]))
+		case e.Type == TypeSnapshot && e.Detail["when"] == "before":
+			before[e.Object] = e
+		case e.Type == TypeSnapshot:
+			was := before[e.Object].Detail
+			for _, key := range sortedKeys(e.Detail, was) {
+				if key != "when" && e.Detail[key] != was[key] {
+					why = append(why, fmt.Sprintf("%s: %s was %q and is %q", e.Object, key, was[key], e.Detail[key]))
+				}
+			}
+		}
+	}
+	if _, injected := j.find(TypeInjected); injected {
+		for _, t := range j.cfg.Target {
+			for _, name := range []string{FaultUndone, RepairDone} {
+				if !j.fold.reached(name, t) {
+					why = append(why, fmt.Sprintf("node %s: %s was not reached", t, name))
+				}
+			}
+		}
+	}
+	return why
+}
+
+func (j *judgement) notInjected() []string {
+	if none := j.plan.Spec.Fault.Type; none == "" || none == "none" {
+		return nil
+	}
+	if _, ok := j.find(TypeInjected); !ok {
+		return []string{"the run ended before the fault was in place"}
+	}
+	last := "nobody looked"
+	for _, e := range j.events {
+		if e.Source == "run" && e.Type == TypeWitness {
+			if e.Detail["biting"] == "true" {
+				return nil
+			}
+			last = e.Detail["seen"]
+		}
+	}
+	return []string{"the fault was never seen biting; last seen: " + last}
+}
+
+// contamination lists what happened beside the fault.
+func (j *judgement) contamination() []string {
+	var why []string
+	inPlace := false
+	controller := map[string]string{}
+	for _, e := range j.events {
+		if e.Source != "run" {
+			continue
+		}
+		switch e.Type {
+		case TypeWitness:
+			if e.Detail["inPlace"] == "true" {
+				inPlace = true
+			} else if inPlace {
+				why = append(why, "the fault vanished before the undo: "+e.Detail["seen"])
+			}
+		case TypeDeadMan:
+			why = append(why, e.Object+": the dead-man timer fired while the runner lived")
+		case TypeController:
+			if was := controller[e.Object]; was != "" && was != e.Detail["id"] {
+				why = append(why, fmt.Sprintf("%s changed identity from %s to %s", e.Object, was, e.Detail["id"]))
+			}
+			controller[e.Object] = e.Detail["id"]
+		case TypeInterrupted:
+			why = append(why, "the run was interrupted")
+		}
+	}
+	for _, m := range j.fold.Milestones() {
+		if !slices.Contains(j.cfg.ControlNodes, m.Node) {
+			continue
+		}
+		switch m.Name {
+		case LeaseStalled, ReadyUnknown, ReadyFalse, NoScheduleTainted, NoExecuteTainted, FirstRefused401:
+			why = append(why, fmt.Sprintf("control node %s changed: %s", m.Node, m.Name))
+		}
+	}
+	return why
+}
+
+func (j *judgement) verdicts(v Verdict) []string {
+	var why []string
+	for _, r := range j.run.Milestones {
+		if r.Verdict == v {
+			why = append(why, strings.TrimSpace(r.Title()+": "+r.Explain()))
+		}
+	}
+	return why
+}
+
+// Result describes a milestone that was reached, with its window and without a
+// verdict.
+func (f *Fold) Result(m *Milestone) Result {
+	s := ms(m.At - f.zero)
+	r := Result{Name: m.Name, Node: m.Node, Subject: m.Subject, Seconds: &s, Source: m.Source, Note: m.Note, Seen: map[string]float64{}}
+	for source, at := range m.Seen {
+		r.Seen[source] = ms(at - f.zero)
+	}
+	if m.Name == FaultInjected {
+		return r
+	}
+	w := f.WindowOf(m.Key).rounded()
+	r.Window, r.After = &w, &After{Name: w.after.Name}
+	if from, ok := f.Get(w.after); ok {
+		r.After.Seconds = ms(m.At - from.At)
+		if i, ok := w.find((m.At - from.At).Seconds()); ok {
+			w.Branch = i.Branch
+		}
+	}
+	return r
+}
+
+// Inside says whether a milestone that was reached lies in its derived window;
+// judged is false for one without such a window.
+func (r Result) Inside() (inside, judged bool) {
+	if r.Window == nil || r.Window.Class != Derived || r.Seconds == nil || r.After == nil {
+		return false, false
+	}
+	_, inside = r.Window.find(r.After.Seconds)
+	return inside, true
+}
+
+// Title is the name of a milestone with its subject.
+func (r Result) Title() string {
+	if r.Subject != "" {
+		return r.Name + " " + r.Subject
+	}
+	return r.Name
+}
+
+// Explain says in words where a milestone lies against its window.
+func (r Result) Explain() string {
+	var s string
+	if r.Seconds != nil && r.After != nil {
+		s = fmt.Sprintf("%.2f s after %s", r.After.Seconds, r.After.Name)
+		if r.Window != nil && len(r.Window.Intervals) > 0 && r.Verdict == Fail {
+			s += ", outside " + r.Window.String()
+		}
+	}
+	return join(s, r.Note)
+}
+
+// String writes the intervals: "[12, 14.1]", joined by "or".
+func (w Window) String() string {
+	var s []string
+	for _, i := range w.Intervals {
+		s = append(s, fmt.Sprintf("[%.4g, %.4g]", round2(i.Min), round2(i.Max)))
+	}
+	return strings.Join(s, " or ")
+}
+
+func limit(x Expectation) *Limit {
+	if x.Min == 0 && x.Max == 0 {
+		return nil
+	}
+	return &Limit{Min: time.Duration(x.Min).Seconds(), Max: time.Duration(x.Max).Seconds(), Why: x.Why}
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}
+
+func sortedKeys(ms ...map[string]string) []string {
+	var keys []string
+	for _, m := range ms {
+		for k := range m {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// ms is d in seconds, to the millisecond.
+func ms(d time.Duration) float64 { return round(d.Seconds()) }
+
+func round(s float64) float64  { return math.Round(s*1e3) / 1e3 }
+func round2(s float64) float64 { return math.Round(s*1e2) / 1e2 }

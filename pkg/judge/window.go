@@ -1,0 +1,261 @@
+package judge
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Classes of windows.
+const (
+	Derived = "derived" // from flags and version; judged
+	Ordered = "ordered" // presence and order are judged, the time is not
+	Budget  = "budget"  // reported; fails only where the user set a limit
+)
+
+// An Interval is one branch of a window, in seconds after the milestone from
+// which the window counts.
+type Interval struct {
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	Branch string  `json:"branch,omitempty"`
+}
+
+// A Window is where a milestone must lie: some steps have more than one branch.
+type Window struct {
+	Class     string     `json:"class"`
+	Intervals []Interval `json:"intervals,omitempty"`
+	// Branch is the one that was hit, Why the term that ruled.
+	Branch string `json:"branch,omitempty"`
+	Why    string `json:"why,omitempty"`
+	// after is the milestone from which the window counts.
+	after Key
+}
+
+// Max is the latest bound, 0 for a window without intervals.
+func (w Window) Max() float64 {
+	var m float64
+	for _, i := range w.Intervals {
+		m = max(m, i.Max)
+	}
+	return m
+}
+
+// rounded rounds the bounds to the millisecond, the precision of all that is
+// printed: a value judged must be the value shown.
+func (w Window) rounded() Window {
+	for i := range w.Intervals {
+		w.Intervals[i].Min, w.Intervals[i].Max = round(w.Intervals[i].Min), round(w.Intervals[i].Max)
+	}
+	return w
+}
+
+// find returns the interval that holds s.
+func (w Window) find(s float64) (Interval, bool) {
+	for _, i := range w.Intervals {
+		if s >= i.Min && s <= i.Max {
+			return i, true
+		}
+	}
+	return Interval{}, false
+}
+
+// WindowOf derives the window of a milestone from the flags in force and from
+// what has happened so far. The equations are those of Kubernetes 1.37.2; file
+// names are of that version.
+func (f *Fold) WindowOf(k Key) Window {
+	t := f.tim
+	i, pass := t.I().Seconds(), t.Pass().Seconds()
+	g := t.G.Seconds()
+	after := func(name string) Key { return Key{Name: name, Node: k.Node} }
+	derived := func(from string, why string, in ...Interval) Window {
+		return Window{Class: Derived, Intervals: in, Why: why, after: after(from)}
+	}
+	switch k.Name {
+	case KubeletStarted:
+		return Window{Class: Ordered, after: after(FaultInjected)}
+	case CSRCreated:
+		if f.reached(KubeletStarted, k.Node) || !f.reached(CSRCreated, k.Node) {
+			return derived(KubeletStarted, "start of the kubelet; a certificate past its rotation deadline is rotated at once", Interval{Min: 0.1, Max: 5})
+		}
+		return Window{Class: Ordered, after: after(FaultInjected)}
+	case CertificateExpired:
+		w := Window{Class: Ordered, after: after(FaultInjected)}
+		if n := f.nodes[k.Node]; n != nil && !n.notAfter.IsZero() && !f.reached(CertificateExpired, k.Node) {
+			left := (f.expiry(n) - f.zero).Seconds()
+			w.Intervals = []Interval{{Min: left, Max: left}}
+		}
+		return w
+	case LeaseStalled: // each request is verified anew: apiserver authentication/request/x509
+		return derived(CertificateExpired, fmt.Sprintf("renew interval I <= 0.26 D + 0.5 = %.2f s before the end", i), Interval{Min: -i, Max: 0.05})
+	case FirstRefused401:
+		return derived(CertificateExpired, fmt.Sprintf("the next request of any kind, at the latest the next renewal: I + 0.5 = %.2f s", i+0.5), Interval{Min: 0, Max: i + 0.5})
+	case FirstRefused403: // kubelet/certificate/transport.go: no certificate is presented any more
+		if m, ok := f.Get(Key{Name: FirstRefused401, Node: k.Node}); ok && !strings.Contains(m.Note, "leases ") {
+			return derived(FirstRefused401, "the 401 was no Lease request: the next renewal", Interval{Min: 0, Max: i})
+		}
+		return derived(FirstRefused401, "the 401 was a Lease request: five tries without a pause", Interval{Min: 0, Max: 0.5})
+	case ReadyUnknown: // controller/nodelifecycle: now > probeTimestamp + grace, in passes
+		return Window{Class: Derived, after: after(LeaseStalled),
+			Why: fmt.Sprintf("grace G = %s, then the next pass P' = %.2f s", Duration(t.G), pass),
+			Intervals: []Interval{{Min: g, Max: g + pass + 1, Branch: "next pass"},
+				{Min: g + pass + 1, Max: g + 2*pass + 1, Branch: "one pass later: a status report was the last heartbeat"}}}
+	case PodsUnready: // controller/util/node: one update a pod, 20 a second
+		n := f.podsOn(k.Node)
+		return derived(ReadyUnknown, fmt.Sprintf("one update for each of %d pods, 20 a second", n), Interval{Min: 0, Max: 0.5 + float64(n)/20})
+	case NoScheduleTainted:
+		return derived(ReadyUnknown, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1})
+	case NoExecuteTainted:
+		return f.noExecute(k.Node)
+	case PodEvicted: // controller/tainteviction: the toleration counts from the handling of the taint
+		s, err := time.ParseDuration(k.Subject)
+		if err != nil {
+			return Window{Class: Ordered, after: after(NoExecuteTainted)}
+		}
+		return derived(NoExecuteTainted, "toleration "+k.Subject, Interval{Min: s.Seconds(), Max: s.Seconds() + 1})
+	case ReplacementReady:
+		return Window{Class: Budget, after: Key{PodEvicted, k.Node, k.Subject}}
+	case FaultUndone:
+		return Window{Class: Ordered, after: after(FaultInjected)}
+	case RepairDone:
+		return Window{Class: Ordered, after: after(FaultUndone)}
+	case CertificateRotated:
+		if f.reached(RepairDone, k.Node) {
+			return derived(RepairDone, "the spare certificate rotates at once: approver, signer and store work again", Interval{Min: 0.1, Max: 30})
+		}
+		return Window{Class: Ordered, after: after(FaultInjected)}
+	case LeaseResumed: // kubelet.go: the first renewal is immediate
+		return derived(RepairDone, "start of the kubelet", Interval{Min: 0, Max: 6})
+	case ReadyTrue: // kubelet.go: fastStatusUpdateOnce
+		return derived(RepairDone, "start of the kubelet, first status report", Interval{Min: 0, Max: 7})
+	case TaintsGone:
+		return derived(ReadyTrue, fmt.Sprintf("NoExecute goes in the next pass: P' + 1 = %.2f s", pass+1), Interval{Min: 0, Max: pass + 1})
+	case PodsBack:
+		return Window{Class: Budget, after: after(ReadyTrue)}
+	}
+	return Window{Class: Ordered, after: after(FaultInjected)}
+}
+
+// noExecute is the window of the one step with two branches. From 1.34 on the
+// node controller queues the taint in the pass that wrote Ready=Unknown; when its
+// worker runs before the lister has seen that write, the request is dropped and
+// the rate limiter's token is spent, so that the taint comes 1/q later
+// (nodelifecycle/node_lifecycle_controller.go doNoExecuteTaintingPass,
+// scheduler/rate_limited_queue.go Try). Before 1.34 the queue is fed a pass later.
+func (f *Fold) noExecute(node string) Window {
+	pass, per := f.tim.Pass().Seconds(), 1/f.tim.Q
+	w := Window{Class: Derived, after: Key{Name: ReadyUnknown, Node: node}}
+	unknown, ok := f.Get(w.after)
+	if ok {
+		for _, s := range f.spends {
+			if wait := (s.at - unknown.At).Seconds() + per; s.node != node && s.at <= unknown.At && wait > 0 {
+				w.Intervals = []Interval{{Min: wait, Max: wait + 1.3, Branch: "earlier taint in the zone"}}
+				w.Why = fmt.Sprintf("node %s spent the zone's token: 1/q = %.0f s after it", s.node, per)
+			}
+		}
+	}
+	if w.Intervals != nil {
+		return w
+	}
+	if !f.tim.Race {
+		w.Intervals = []Interval{{Min: pass, Max: pass + 1, Branch: "next pass"}}
+		w.Why = "before 1.34 the queue is fed in the pass after Ready=Unknown"
+		return w
+	}
+	late := max(per, pass)
+	w.Intervals = []Interval{{Min: 0, Max: 1, Branch: "A: at once"}, {Min: late, Max: late + 1.3, Branch: "B: token spent on a stale lister"}}
+	w.Why = fmt.Sprintf("worker period 0.1 s, or 1/q = %.0f s when the token was spent in vain", per)
+	return w
+}
+
+// Recovery says whether a milestone belongs to the way back: it is waited for
+// after the undo, not before.
+func Recovery(name string) bool {
+	switch name {
+	case FaultUndone, RepairDone, CertificateRotated, LeaseResumed, ReadyTrue, TaintsGone, PodsBack:
+		return true
+	}
+	return false
+}
+
+// A Due is a milestone that is still to come.
+type Due struct {
+	Key
+	// From and To are the bounds of its window since the start of the timeline;
+	// Known is false while the milestone from which they count is still to come.
+	From, To time.Duration
+	Known    bool
+}
+
+// Due tells when an expected milestone must come. Done is true when it has.
+func (f *Fold) Due(k Key) (due Due, done bool) {
+	if _, ok := f.Get(k); ok {
+		return Due{Key: k}, true
+	}
+	w := f.WindowOf(k)
+	due = Due{Key: k}
+	from, ok := f.Get(w.after)
+	if !ok || len(w.Intervals) == 0 {
+		return due, false
+	}
+	due.Known = true
+	due.From = from.At + time.Duration(w.Intervals[0].Min*float64(time.Second))
+	due.To = from.At + time.Duration(w.Max()*float64(time.Second))
+	return due, false
+}
+
+// Settled says whether a milestone has come or can no longer come: its window has
+// passed, or that of the milestone from which it counts. One without a bound is
+// waited for with the given patience.
+func (f *Fold) Settled(k Key, patience time.Duration) bool {
+	if _, ok := f.Get(k); ok {
+		return true
+	}
+	w := f.WindowOf(k)
+	from, ok := f.Get(w.after)
+	if !ok {
+		return w.after.Name != FaultInjected && f.Settled(w.after, patience)
+	}
+	if len(w.Intervals) > 0 {
+		patience = time.Duration(w.Max()*float64(time.Second)) + time.Second
+	}
+	return f.now > from.At+patience
+}
+
+// Unhealed says what a repaired target still lacks; empty means that it is as
+// before: with a certificate it rotated to by itself and, where they were lost,
+// its heartbeat, readiness and pods.
+func (f *Fold) Unhealed() string {
+	for _, t := range f.cfg.Target {
+		repaired, ok := f.Get(Key{Name: RepairDone, Node: t})
+		if !ok {
+			return "node " + t + " was not repaired"
+		}
+		if f.nodes[t].rotated <= repaired.At {
+			return "the kubelet of " + t + " has not rotated its certificate"
+		}
+		if n := f.nodes[t]; n.ready["watch"] != "True" || max(n.renewed["audit"], n.renewed["watch"]) <= repaired.At {
+			return "node " + t + " is not Ready"
+		}
+		if !f.reached(ReadyUnknown, t) && !f.reached(ReadyFalse, t) {
+			continue
+		}
+		for _, name := range []string{LeaseResumed, ReadyTrue, TaintsGone, PodsBack} {
+			if !f.reached(name, t) {
+				return name + " was not reached on " + t
+			}
+		}
+	}
+	return ""
+}
+
+// podsOn counts the pods of a node that the node controller has to mark.
+func (f *Fold) podsOn(node string) int {
+	n := 0
+	for _, p := range f.pods {
+		if p.node == node && !p.gone {
+			n++
+		}
+	}
+	return n
+}

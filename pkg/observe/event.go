@@ -1,0 +1,123 @@
+// Package observe records what was seen to change in a cluster, on one clock.
+//
+// It holds facts and no opinions: no threshold, milestone or verdict lives here.
+// Sources see changes and say so as Events; a Recorder puts the events of all
+// sources in one timeline file; package judge reads that file and nothing else.
+//
+// Two rules follow from that. What was not seen is a gap, never an absence: a
+// source that may have missed something emits a Gap event. And a time that a
+// server gave is kept beside the time at which the observer learned of it, so
+// that nobody has to guess which of the two a number is.
+package observe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"time"
+)
+
+// An Event is one fact: something was seen to change.
+type Event struct {
+	// At is the time since the start of the timeline at which the observer saw
+	// it, by the observer's monotonic clock, to the microsecond.
+	At time.Duration
+	// Stamp is the server's or node's own time of the change, where it gave one
+	// with sub-second resolution (audit stageTimestamp, Lease renewTime, the
+	// date inside a node). Zero otherwise.
+	Stamp time.Time
+	// Source says who saw it: "audit", "watch", "node", "run", "recorder".
+	Source string
+	// Type says what happened: an audit verb, a watch event type, or one of the
+	// Type constants of this package and of package chaos.
+	Type string
+	// Object names what it happened to, kind first: "leases worker".
+	Object string
+	// Detail holds what the source knows beyond that, in words of the source.
+	Detail map[string]string
+}
+
+// Types of events that any source may emit.
+const (
+	// TypeGap says that a source may have missed changes. Detail "from" and "to"
+	// are seconds since the start of the timeline, "why" the reason.
+	TypeGap = "Gap"
+	// TypeReady says that a source would not miss a change from here on.
+	TypeReady = "Ready"
+	// TypeClockDrift says that the observer's wall clock moved against its
+	// monotonic clock. Detail "drift" is in seconds.
+	TypeClockDrift = "ClockDrift"
+)
+
+// A Source emits events until ctx ends. It calls ready once, when it would not
+// miss a change any more. It returns nil when ctx ended, else why it gave up.
+type Source interface {
+	Run(ctx context.Context, ready func(), emit func(Event)) error
+}
+
+// A Node runs commands in one cluster node; standard error goes into the error.
+type Node interface {
+	Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error
+}
+
+// eventJSON is the form of an Event on disk: one line, seconds as decimals.
+type eventJSON struct {
+	At     json.Number       `json:"at"`
+	Stamp  *time.Time        `json:"stamp,omitempty"`
+	Source string            `json:"source"`
+	Type   string            `json:"type"`
+	Object string            `json:"object,omitempty"`
+	Detail map[string]string `json:"detail,omitempty"`
+}
+
+// MarshalJSON writes At as seconds with six decimals.
+func (e Event) MarshalJSON() ([]byte, error) {
+	j := eventJSON{At: json.Number(Seconds(e.At)), Source: e.Source, Type: e.Type, Object: e.Object, Detail: e.Detail}
+	if !e.Stamp.IsZero() {
+		stamp := e.Stamp.UTC()
+		j.Stamp = &stamp
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (e *Event) UnmarshalJSON(data []byte) error {
+	var j eventJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	at, err := ParseSeconds(j.At.String())
+	if err != nil {
+		return fmt.Errorf("reading field at: %w", err)
+	}
+	if j.Source == "" || j.Type == "" {
+		return fmt.Errorf("an event needs the fields source and type")
+	}
+	*e = Event{At: at, Source: j.Source, Type: j.Type, Object: j.Object, Detail: j.Detail}
+	if j.Stamp != nil {
+		e.Stamp = *j.Stamp
+	}
+	return nil
+}
+
+// Seconds writes d as decimal seconds, rounded to the microsecond.
+func Seconds(d time.Duration) string {
+	return fmt.Sprintf("%.6f", d.Round(time.Microsecond).Seconds())
+}
+
+// ParseSeconds reads decimal seconds. It refuses what is not a finite number of
+// seconds within a year.
+func ParseSeconds(s string) (time.Duration, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number of seconds", s)
+	}
+	const year = 366 * 24 * 3600
+	if math.IsNaN(f) || f < -year || f > year {
+		return 0, fmt.Errorf("%q is not a number of seconds within a year", s)
+	}
+	return time.Duration(math.Round(f*1e6)) * time.Microsecond, nil
+}

@@ -1,0 +1,209 @@
+package observe
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// A Kubelet watches one node from the inside: the kubelet's process and the
+// client certificate that it has on disk. It looks once a second with shell
+// built-ins and prints only changes, since the commands that tell more cost a
+// process each.
+type Kubelet struct {
+	Node Node
+	Name string
+}
+
+// CurrentCertificate is the link at which a kubelet keeps its client certificate
+// (client-go util/certificate/certificate_store.go).
+const CurrentCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+
+// kubeletScript prints "process <date> <pid> <restarts> <state>" and
+// "certificate <date> <link target> <certificate blocks in base64>" whenever one
+// of them changes. Only certificate blocks leave the node, never the key.
+const kubeletScript = `
+cert=` + CurrentCertificate + `
+while :; do
+  if ! [ -d "/proc/${pid:-none}" ]; then
+    eval "$(systemctl show kubelet -p MainPID,NRestarts,ActiveState)"
+    if [ "$MainPID $NRestarts $ActiveState" != "$last" ]; then
+      last="$MainPID $NRestarts $ActiveState"
+      echo "process $(date +%s.%N) $last"
+    fi
+    pid=$MainPID; [ "$pid" = 0 ] && pid=none
+  fi
+  id=$(stat -L -c %i.%Y.%s $cert 2>/dev/null || echo gone)
+  if [ "$id" != "$lastid" ]; then
+    lastid=$id
+    echo "certificate $(date +%s.%N) $(readlink -f $cert) $(sed -n '/BEGIN CERT/,/END CERT/p' $cert 2>/dev/null | base64 -w0)"
+  fi
+  sleep 1
+done`
+
+// Run implements Source. A stream that breaks (the node is stopped or paused,
+// say) leaves a Gap and is begun again.
+func (k *Kubelet) Run(ctx context.Context, ready func(), emit func(Event)) error {
+	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := k.follow(ctx, ready, emit)
+		if ctx.Err() != nil {
+			return nil
+		}
+		emit(Event{Source: "node", Type: TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": err.Error()}})
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(Event)) error {
+	pr, pw := io.Pipe()
+	go func() {
+		err := k.Node.Exec(ctx, nil, pw, "bash", "-c", kubeletScript)
+		if err == nil {
+			err = errors.New("the watching shell ended")
+		}
+		pw.CloseWithError(err)
+	}()
+	defer pr.Close()
+	br := bufio.NewReader(pr)
+	for {
+		line, err := br.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("watching the kubelet on %s: %w", k.Name, err)
+		}
+		e, err := parseKubelet(k.Name, strings.TrimSuffix(line, "\n"))
+		if err != nil {
+			return fmt.Errorf("watching the kubelet on %s: %w", k.Name, err)
+		}
+		emit(e)
+		if e.Type == TypeCertificate { // both first lines are out
+			ready()
+		}
+	}
+}
+
+// Types of events of a Kubelet source.
+const (
+	// TypeProcess: the kubelet's process changed. Detail: pid (0 when there is
+	// none), restarts (by systemd), state (systemd's ActiveState).
+	TypeProcess = "Process"
+	// TypeCertificate: the certificate file changed. Detail: file (what the link
+	// points to) and, if it holds a certificate, cred (first 16 hex digits of its
+	// SHA-256, as in audit entries), serial, subject, issuer, notBefore, notAfter.
+	TypeCertificate = "Certificate"
+)
+
+// parseKubelet reads one line of kubeletScript.
+func parseKubelet(node, line string) (Event, error) {
+	f := strings.Split(line, " ")
+	if len(f) < 3 {
+		return Event{}, fmt.Errorf("unexpected line %q", line)
+	}
+	stamp, err := ParseEpoch(f[1])
+	if err != nil {
+		return Event{}, err
+	}
+	e := Event{Stamp: stamp, Source: "node"}
+	switch {
+	case f[0] == "process" && len(f) == 5:
+		e.Type, e.Object = TypeProcess, "kubelet "+node
+		e.Detail = map[string]string{"pid": f[2], "restarts": f[3], "state": f[4]}
+	case f[0] == "certificate" && len(f) == 4:
+		e.Type, e.Object = TypeCertificate, "certificate "+node
+		e.Detail = map[string]string{"file": f[2]}
+		text, err := base64.StdEncoding.DecodeString(f[3])
+		if err != nil {
+			return Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
+		}
+		DescribeCertificate(text, e.Detail)
+	default:
+		return Event{}, fmt.Errorf("unexpected line %q", line)
+	}
+	return e, nil
+}
+
+// DescribeCertificate puts what the first certificate of a PEM text says into
+// detail; see TypeCertificate for the keys. What cannot be read is left out, with
+// the reason under "unreadable".
+func DescribeCertificate(text []byte, detail map[string]string) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		detail["unreadable"] = "no PEM block"
+		return
+	}
+	sum := sha256.Sum256(block.Bytes)
+	detail["cred"] = hex.EncodeToString(sum[:])[:16]
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		detail["unreadable"] = err.Error()
+		return
+	}
+	detail["serial"] = c.SerialNumber.Text(16)
+	detail["subject"] = c.Subject.String()
+	detail["issuer"] = c.Issuer.String()
+	detail["notBefore"] = c.NotBefore.UTC().Format(time.RFC3339)
+	detail["notAfter"] = c.NotAfter.UTC().Format(time.RFC3339)
+}
+
+// ParseEpoch reads the output of `date +%s.%N`.
+func ParseEpoch(s string) (time.Time, error) {
+	var sec, nsec int64
+	whole, frac, _ := strings.Cut(strings.TrimSpace(s), ".")
+	if _, err := fmt.Sscanf(whole, "%d", &sec); err != nil {
+		return time.Time{}, fmt.Errorf("%q is no time since the epoch", s)
+	}
+	if frac != "" {
+		if len(frac) != 9 {
+			return time.Time{}, fmt.Errorf("%q is no time since the epoch with nanoseconds", s)
+		}
+		if _, err := fmt.Sscanf(frac, "%d", &nsec); err != nil {
+			return time.Time{}, fmt.Errorf("%q is no time since the epoch", s)
+		}
+	}
+	return time.Unix(sec, nsec).UTC(), nil
+}
+
+// A Clock says how a node's wall clock stands to the observer's.
+type Clock struct {
+	// Same is true when both run on one kernel: then it is one clock.
+	Same bool
+	// Offset is node minus observer, Error the most by which Offset may be off.
+	// Both are zero when Same is true.
+	Offset, Error time.Duration
+}
+
+// CompareClocks asks a node for its boot id and time. bootID is the observer's
+// own, empty where it has none.
+func CompareClocks(ctx context.Context, n Node, bootID string) (Clock, error) {
+	var out strings.Builder
+	sent := time.Now()
+	if err := n.Exec(ctx, nil, &out, "bash", "-c", "date +%s.%N; cat /proc/sys/kernel/random/boot_id"); err != nil {
+		return Clock{}, fmt.Errorf("comparing clocks: %w", err)
+	}
+	answered := time.Now()
+	f := strings.Fields(out.String())
+	if len(f) != 2 {
+		return Clock{}, fmt.Errorf("comparing clocks: unexpected answer %q", out.String())
+	}
+	if f[1] == strings.TrimSpace(bootID) {
+		return Clock{Same: true}, nil
+	}
+	there, err := ParseEpoch(f[0])
+	if err != nil {
+		return Clock{}, fmt.Errorf("comparing clocks: %w", err)
+	}
+	half := answered.Sub(sent) / 2
+	return Clock{Offset: there.Sub(sent.Add(half)), Error: half}, nil
+}
