@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -38,6 +39,9 @@ func Text(out io.Writer, r *judge.Run) error {
 	fmt.Fprintf(&b, "%s, profile %s, Kubernetes %s, target %s\n\n", r.Experiment, r.Profile, r.KubernetesVersion, strings.Join(r.Target, " "))
 	table(&b, r)
 	heartbeats(&b, r)
+	if len(r.ControlNodes) > 0 {
+		fmt.Fprintf(&b, "control nodes %s: %s\n", shorts(r.ControlNodes, r.Cluster), unchanged(r))
+	}
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
@@ -122,6 +126,24 @@ func heartbeats(b *strings.Builder, r *judge.Run) {
 // short is a node's name without the name of its cluster, which is the same for
 // all of them.
 func short(node, cluster string) string { return strings.TrimPrefix(node, cluster+"-") }
+
+func shorts(nodes []string, cluster string) string {
+	var s []string
+	for _, n := range nodes {
+		s = append(s, short(n, cluster))
+	}
+	return strings.Join(s, ", ")
+}
+
+// unchanged says whether anything of the chain happened on a control node.
+func unchanged(r *judge.Run) string {
+	for _, m := range r.Milestones {
+		if slices.Contains(r.ControlNodes, m.Node) && m.Name != judge.CSRCreated && m.Name != judge.CSRApproved && m.Name != judge.CSRIssued && m.Name != judge.CertificateRotated {
+			return "changed, see above"
+		}
+	}
+	return "unchanged"
+}
 
 func join(a, b string) string {
 	if a == "" || b == "" {

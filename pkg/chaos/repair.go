@@ -110,16 +110,6 @@ func (r *run) snapshot(ctx context.Context, when string) {
 	r.fact(judge.TypeSnapshot, "clusterrolebinding "+rotationBinding, d)
 }
 
-// lookAround records, last thing before the fault, the state to which everything
-// must return and who the control plane is.
-func (r *run) lookAround(ctx context.Context) error {
-	if r.fault != nil {
-		r.snapshot(ctx, "before")
-	}
-	r.components(ctx)
-	return ctx.Err()
-}
-
 // components records which containers the control plane runs in: a change of one
 // resets the controllers' clocks.
 func (r *run) components(ctx context.Context) {

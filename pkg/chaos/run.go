@@ -318,6 +318,7 @@ func (r *run) steady(ctx context.Context) error {
 		return err
 	}
 	if r.fault != nil {
+		r.snapshot(ctx, "before")
 		if err := r.stageSpares(ctx); err != nil {
 			return err
 		}
@@ -330,7 +331,8 @@ func (r *run) steady(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.lookAround(ctx)
+	r.components(ctx)
+	return ctx.Err()
 }
 
 // steadyDeadline is how long a cluster may take to become steady after it was

@@ -118,7 +118,7 @@ func TestExited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []exitedContainer{{"c8b1", "kube-controller-manager"}}
+	want := []exitedContainer{{"c8b1f20600993495e48b7234321b6c7833fcc0cb8f87afb70f792dbe96faf7a0", "kube-controller-manager"}}
 	if got := exited(string(ps)); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

@@ -116,12 +116,10 @@ func Create(ctx context.Context, spec Spec, progress io.Writer) (_ *Cluster, err
 	// From here on somebody looks into the nodes: what goes wrong in there is seen
 	// by kubeadm only as silence.
 	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
 	watch := newBirth(spec)
 	var watching sync.WaitGroup
 	watching.Go(func() { watch.run(ctx, fail) })
-	defer watching.Wait()
-	defer fail(nil)
+	defer func() { fail(nil); watching.Wait() }()
 
 	provider := kind.NewProvider(kind.ProviderWithDocker(), kind.ProviderWithLogger(log))
 	err = interruptible(ctx, spec.Name, func() error {

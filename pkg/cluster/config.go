@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/yaml"
@@ -56,6 +57,8 @@ func (s Spec) validate() error {
 	switch {
 	case !names.MatchString(s.Name):
 		return fmt.Errorf("name %q is not made of at most 49 of a-z, 0-9 and -", s.Name)
+	case strings.ContainsFunc(s.RunID, unicode.IsControl):
+		return fmt.Errorf("run id %q", s.RunID)
 	case s.Image == "":
 		return errors.New("no node image")
 	case s.Workers < 0:

@@ -17,22 +17,14 @@ func TestKindConfig(t *testing.T) {
 		"kube-controller-manager": {"cluster-signing-duration": "3m"},
 		"etcd":                    {"heartbeat-interval": "200"},
 		"kubelet": {
-			"nodeLeaseDurationSeconds":                 "8",
-			"logging.verbosity":                        "4",
-			"serverTLSBootstrap":                       "true",
-			"crashLoopBackOff":                         "{maxContainerRestartPeriod: 1s}",
-			"crashLoopBackOff.maxContainerThing":       "2",
-			"clusterDomain":                            `"8"`,
-			"featureGates.NodeLogQuery":                "false",
-			"memoryThrottlingFactor":                   "0.8",
-			"nodeStatusUpdateFrequency":                "4s",
-			"imageMaximumGCAge":                        "",
-			"systemReservedCgroup":                     "/a",
-			"enforceNodeAllocatable":                   "[pods]",
-			"evictionHard":                             `{nodefs.available: "0%"}`,
-			"authentication.anonymous.enabled":         "false",
-			"authentication.webhook.cacheTTL":          "2m",
-			"authorization.webhook.cacheAuthorizedTTL": "5m0s",
+			"nodeLeaseDurationSeconds":           "8",
+			"logging.verbosity":                  "4",
+			"serverTLSBootstrap":                 "true",
+			"crashLoopBackOff":                   "{maxContainerRestartPeriod: 1s}",
+			"crashLoopBackOff.maxContainerThing": "2",
+			"imageMaximumGCAge":                  "",
+			"enforceNodeAllocatable":             "[pods]",
+			"evictionHard":                       `{nodefs.available: "0%"}`,
 		},
 	}}
 	c, err := kindConfig(spec, "img", host{cgroupV1: true, keepOOMScore: true})
@@ -53,12 +45,9 @@ func TestKindConfig(t *testing.T) {
 			`"controllerManager":{"extraArgs":{"cluster-signing-duration":"3m"}},` +
 			`"etcd":{"local":{"extraArgs":{"heartbeat-interval":"200"}}},` +
 			`"kind":"ClusterConfiguration"}`,
-		`{"authentication":{"anonymous":{"enabled":false},"webhook":{"cacheTTL":"2m"}},` +
-			`"authorization":{"webhook":{"cacheAuthorizedTTL":"5m0s"}},` +
-			`"clusterDomain":"8","crashLoopBackOff":{"maxContainerRestartPeriod":"1s","maxContainerThing":2},` +
-			`"enforceNodeAllocatable":["pods"],"evictionHard":{"nodefs.available":"0%"},"failCgroupV1":false,` +
-			`"featureGates":{"NodeLogQuery":false},"imageMaximumGCAge":"","kind":"KubeletConfiguration","logging":{"verbosity":4},` +
-			`"memoryThrottlingFactor":0.8,"nodeLeaseDurationSeconds":8,"nodeStatusUpdateFrequency":"4s","serverTLSBootstrap":true,"systemReservedCgroup":"/a"}`,
+		`{"crashLoopBackOff":{"maxContainerRestartPeriod":"1s","maxContainerThing":2},` +
+			`"enforceNodeAllocatable":["pods"],"evictionHard":{"nodefs.available":"0%"},"failCgroupV1":false,"imageMaximumGCAge":"",` +
+			`"kind":"KubeletConfiguration","logging":{"verbosity":4},"nodeLeaseDurationSeconds":8,"serverTLSBootstrap":true}`,
 	}
 	if !slices.Equal(c.KubeadmConfigPatches, want) {
 		t.Errorf("patches\n%s\nwant\n%s", strings.Join(c.KubeadmConfigPatches, "\n"), strings.Join(want, "\n"))
@@ -104,6 +93,7 @@ func TestSpecValidate(t *testing.T) {
 		"long name":       {func(s *Spec) { s.Name = strings.Repeat("a", 50) }, "at most 49"},
 		"longest name":    {func(s *Spec) { s.Name = strings.Repeat("a", 49) }, ""},
 		"no name":         {func(s *Spec) { s.Name = "" }, `name ""`},
+		"run id":          {func(s *Spec) { s.RunID = "a\tb" }, "run id"},
 		"image":           {func(s *Spec) { s.Image = "" }, "no node image"},
 		"workers":         {func(s *Spec) { s.Workers = -1 }, "-1 workers"},
 		"no kubeconfig":   {func(s *Spec) { s.Kubeconfig = "" }, "no path for the kubeconfig"},

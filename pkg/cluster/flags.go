@@ -212,15 +212,16 @@ func (c *Cluster) kubeletPage(ctx context.Context, n *Node) (map[string]any, err
 }
 
 // checkKubelets makes sure that the kubelets know the fields they were given: kubeadm
-// drops one that it does not know with a warning that nobody sees.
+// drops one that it does not know with a warning that nobody sees. A kubelet that cannot
+// be asked is for Flags to tell of.
 func (c *Cluster) checkKubelets(ctx context.Context) error {
+	if len(c.flags["kubelet"]) == 0 {
+		return nil
+	}
 	for _, node := range c.nodes {
-		if len(c.flags["kubelet"]) == 0 {
-			return nil
-		}
 		page, err := c.kubeletPage(ctx, node)
 		if err != nil {
-			return err
+			continue
 		}
 		if unknown := unknownFields(c.flags["kubelet"], page); len(unknown) > 0 {
 			return starting("kubelet", "it does not know the configuration field "+strings.Join(unknown, ", "))

@@ -22,7 +22,7 @@ var ErrNoImage = errors.New("no node image is present and none can be pulled")
 // Choice is what ChooseImage may choose from.
 type Choice struct {
 	Override     string        // what the user asked for; nothing else is tried then
-	Built        string        // tag that our own build recipe gives; "" takes the highest version of flatline/node:v*
+	Built        string        // tag that our own build recipe gives; "" takes the highest version among flatline/node:v*
 	Default      string        // image for where a registry is reachable; "" takes kind's own
 	PullDeadline time.Duration // how long the registry may take to answer; 0 means 20 s
 }
@@ -102,7 +102,8 @@ func isGone(err error) bool {
 	return strings.Contains(strings.ToLower(err.Error()), "no such image") // not "no such host"
 }
 
-// highestBuilt returns the flatline/node image of the highest Kubernetes version, "" if there is none.
+// highestBuilt returns the flatline/node image of the highest Kubernetes version, of several
+// the newest; "" if there is none.
 func highestBuilt(ctx context.Context) (string, error) {
 	out, err := docker(ctx, nil, "image", "ls", "--format", "{{.Tag}}", "flatline/node")
 	if err != nil {
@@ -110,8 +111,9 @@ func highestBuilt(ctx context.Context) (string, error) {
 	}
 	var highest *version.Version
 	var tag string
-	for _, t := range strings.Fields(out) {
-		if v, err := version.ParseSemantic(t); err == nil && (highest == nil || highest.LessThan(v)) {
+	for _, t := range strings.Fields(out) { // newest first
+		v, err := version.ParseGeneric(t) // what follows the three numbers tells recipes apart
+		if err == nil && strings.HasPrefix(t, "v") && (highest == nil || highest.LessThan(v)) {
 			highest, tag = v, "flatline/node:"+t
 		}
 	}

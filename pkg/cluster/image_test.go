@@ -70,8 +70,8 @@ func TestChooseImage(t *testing.T) {
 			want: Image{"kind:1", "default"},
 		},
 		"no recipe: the highest version": {
-			present: "flatline/node:v1.9.1\nflatline/node:v1.37.2\nflatline/node:test\nflatline/node:v1.33.13", choice: Choice{Default: "kind:1"},
-			want: Image{"flatline/node:v1.37.2", "built"},
+			present: "flatline/node:v1.9.1\nflatline/node:v1.37.2-a\nflatline/node:v1.37.2-b\nflatline/node:test\nflatline/node:v1.33.13", choice: Choice{Default: "kind:1"},
+			want: Image{"flatline/node:v1.37.2-a", "built"},
 		},
 		"default present": {
 			present: "kind:1", choice: Choice{Default: "kind:1"},

@@ -308,7 +308,7 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 	}
 	switch {
 	case kind == "leases" && d["ns"] == "kube-node-lease" && ok && (e.Type == "update" || e.Type == "create" || e.Type == "patch"):
-		f.renewed(name, "audit", at)
+		f.renewed(name, "audit", at, d["cred"])
 	case kind == "nodes/status" && ok && d["ready"] != "":
 		f.readiness(name, "audit", at, d["ready"])
 	case kind == "nodes" && e.Type == "patch" && ok && d["taints"] != "" && d["user"] == nodeController:
@@ -362,7 +362,7 @@ func (f *Fold) stalled(node string, n *nodeState) {
 	}
 }
 
-func (f *Fold) renewed(node, source string, at time.Duration) {
+func (f *Fold) renewed(node, source string, at time.Duration, cred string) {
 	n := f.nodes[node]
 	if n == nil {
 		return
@@ -370,7 +370,11 @@ func (f *Fold) renewed(node, source string, at time.Duration) {
 	if n.silent && at > n.renewed[source] {
 		// A watch may deliver a renewal from before the refusal only now.
 		if stall, ok := f.got[Key{LeaseStalled, node, ""}]; ok && at > stall.At+f.tim.I() {
-			f.mark(Key{LeaseResumed, node, ""}, source, at, "")
+			note := ""
+			if cred != "" {
+				note = "with certificate " + cred
+			}
+			f.mark(Key{LeaseResumed, node, ""}, source, at, note)
 			n.refused = false
 			if source == "audit" {
 				n.silent = false
@@ -434,7 +438,7 @@ func (f *Fold) addWatch(e observe.Event, at time.Duration, kind, name string) {
 	d := e.Detail
 	switch {
 	case kind == "leases" && e.Type == "modified":
-		f.renewed(name, "watch", at)
+		f.renewed(name, "watch", at, "")
 	case kind == "nodes" && e.Type != "deleted" && d["ready"] != "":
 		f.readiness(name, "watch", at, d["ready"])
 		f.tainted(name, "watch", at, d["taints"])

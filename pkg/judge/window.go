@@ -76,7 +76,7 @@ func (f *Fold) WindowOf(k Key) Window {
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case CSRCreated:
 		if f.reached(KubeletStarted, k.Node) || !f.reached(CSRCreated, k.Node) {
-			return derived(KubeletStarted, "start of the kubelet; a certificate past its rotation deadline is rotated at once", Interval{Min: 0.1, Max: 5})
+			return derived(KubeletStarted, "start of the kubelet; a certificate past its rotation deadline is rotated at once", Interval{Min: 0, Max: 5})
 		}
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case CertificateExpired:
@@ -121,7 +121,7 @@ func (f *Fold) WindowOf(k Key) Window {
 		return Window{Class: Ordered, after: after(FaultUndone)}
 	case CertificateRotated:
 		if f.reached(RepairDone, k.Node) {
-			return derived(RepairDone, "the spare certificate rotates at once: approver, signer and store work again", Interval{Min: 0.1, Max: 30})
+			return derived(RepairDone, "the spare certificate rotates at once: approver, signer and store work again", Interval{Min: 0, Max: 30})
 		}
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case LeaseResumed: // kubelet.go: the first renewal is immediate

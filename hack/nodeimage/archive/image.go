@@ -17,11 +17,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // defaultPath lets commands such as etcd, which kubeadm names without a
 // folder, be found in an image that holds nothing but one program.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// zstdLevel takes no longer than the fastest level and saves a twentieth.
+const zstdLevel = 3
 
 // A spec says what an image is made of.
 type spec struct {
@@ -32,7 +36,7 @@ type spec struct {
 	env        []string // in addition to defaultPath
 	labels     map[string]string
 	stopSignal string
-	compress   bool
+	compress   compression.Compression
 }
 
 // A fileToAdd is copied from a path of the host to a path of the image.
@@ -42,14 +46,9 @@ type fileToAdd struct {
 
 // build assembles the image. Layers are read when the image is written.
 func (s spec) build() (v1.Image, error) {
-	opts := []tarball.LayerOption{tarball.WithCompression(compression.None)}
-	if s.compress {
-		opts = []tarball.LayerOption{
-			tarball.WithCompressionLevel(gzip.DefaultCompression),
-			// A layer is read once for its digest and once to be written: keep
-			// the compressed bytes rather than compress twice.
-			tarball.WithCompressedCaching,
-		}
+	opts, err := layerOptions(s.compress)
+	if err != nil {
+		return nil, err
 	}
 
 	var layers []v1.Layer
@@ -90,6 +89,24 @@ func (s spec) build() (v1.Image, error) {
 		return nil, fmt.Errorf("failed to set the image configuration: %w", err)
 	}
 	return img, nil
+}
+
+// layerOptions returns how to make layers with the given compression.
+func layerOptions(c compression.Compression) ([]tarball.LayerOption, error) {
+	opts := []tarball.LayerOption{tarball.WithCompression(c)}
+	switch c {
+	case compression.None:
+		return opts, nil
+	case compression.GZip:
+		opts = append(opts, tarball.WithCompressionLevel(gzip.DefaultCompression))
+	case compression.ZStd:
+		opts = append(opts, tarball.WithCompressionLevel(zstdLevel), tarball.WithMediaType(types.OCILayerZStd))
+	default:
+		return nil, fmt.Errorf("unknown compression %q: want gzip, zstd or none", c)
+	}
+	// A layer is read once for its digest and once to be written: keep the
+	// compressed bytes rather than compress twice.
+	return append(opts, tarball.WithCompressedCaching), nil
 }
 
 // tarFiles streams a tar archive of the files. It names every parent folder as

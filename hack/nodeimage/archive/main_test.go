@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/compression"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -71,7 +72,7 @@ func TestLayerIsReproducible(t *testing.T) {
 		if err := os.WriteFile(file, []byte("same"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		s := spec{files: []fileToAdd{{host: file, image: "etc/file"}}, compress: true}
+		s := spec{files: []fileToAdd{{host: file, image: "etc/file"}}, compress: compression.ZStd}
 		img, err := s.build()
 		if err != nil {
 			t.Fatal(err)
@@ -99,6 +100,7 @@ func TestRunRejects(t *testing.T) {
 		{"-tag", "a:b", "-add", "no-destination"},
 		{"-tag", "a:b", "-label", "=value"},
 		{"-tag", "A B"},
+		{"-tag", "a:b", "-compress", "best"},
 		{"-tag", "a:b", "-add", "/no/such/file=/file"},
 	} {
 		if err := run(args, io.Discard, io.Discard); err == nil {

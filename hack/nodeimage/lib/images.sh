@@ -42,8 +42,8 @@ images() {
 
 # archive FILE IMAGE ARGUMENTS...
 archive() {
-  echo "$2"
-  "$work/programs/archive" -o "$1" -tag "$2" "${@:3}"
+  echo "image $2"
+  "$work/programs/archive" -o "$1" -tag "$2" -compress zstd "${@:3}"
 }
 
 # expect_version IMAGE VERSION: fails unless kubeadm wants the pinned version.

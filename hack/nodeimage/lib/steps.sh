@@ -92,7 +92,7 @@ begin() {
   step_title[$name]=$title
   step_number[$name]=${#step_names[@]}
   if [ -e "$work/$name" ]; then
-    step_say "$name" "have it: $title"
+    step_say "$name" "have it: ${title%% (*}"
     return
   fi
   step_say "$name" "$title"
@@ -134,7 +134,7 @@ finish() {
     stop_step "$name"
     say "the end of $work/$name.log:"
     tail -n 20 "$work/$name.log" | sed 's/^/  /' >&2
-    die "step ${step_number[$name]} failed: ${step_title[$name]}"
+    die "step ${step_number[$name]} failed: ${step_title[$name]%% (*}"
   fi
   unset "step_pid[$name]"
   step_say "$name" "  done in $(clock "$(cat "$work/$name.seconds")")"

@@ -1,0 +1,175 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestInfos(t *testing.T) {
+	there := []container{
+		{name: "b-worker", role: "worker", cluster: "b", run: "r2"},
+		{name: "a-control-plane", role: "control-plane", cluster: "a", run: "r1"},
+		{name: "b-control-plane", role: "control-plane", cluster: "b", run: "r2"},
+	}
+	got := infos(there, []string{"b", "left"})
+	want := []Info{
+		{Name: "a", RunID: "r1", Containers: []string{"a-control-plane"}},
+		{Name: "b", RunID: "r2", Containers: []string{"b-control-plane", "b-worker"}},
+		{Name: "left"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestPlain(t *testing.T) {
+	for message, want := range map[string]string{
+		"Creating cluster \"x\" ...\n":      `Creating cluster "x"`,
+		" • Preparing nodes 📦 📦   ...\n":    "Preparing nodes",
+		" ✓ Preparing nodes 📦 📦 \n":         "",
+		" ✗ Starting control-plane 🕹️\n":    "Failed: Starting control-plane",
+		" • Installing CNI 🔌  ...\n":        "Installing CNI",
+		"Deleted nodes: [\"x-worker\"]":     `Deleted nodes: ["x-worker"]`,
+		"cgroup v1 is deprecated, upgrade…": "cgroup v1 is deprecated, upgrade",
+		"":                                  "",
+	} {
+		if got := plain(message); got != want {
+			t.Errorf("%q: %q, want %q", message, got, want)
+		}
+	}
+	var out bytes.Buffer
+	log := &logger{w: &out}
+	log.V(0).Infof(" • Writing configuration %s ...\n", "📜")
+	log.V(1).Info("detail")
+	log.Warn("a warning")
+	if want := "Writing configuration\na warning\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// engineStub has one container of cluster c until it is removed for the second time.
+const engineStub = `
+case "$1" in
+ps) [ -e $stub/removed2 ] || printf 'c-control-plane\tcontrol-plane\tc\tr\tv1.37.2\t{"kubelet":{"a":"1"}}\n';;
+rm)
+  if [ -e $stub/removed ]; then touch $stub/removed2; exit; fi
+  touch $stub/removed
+  echo "Error response from daemon: removal of container c-control-plane is already in progress" >&2; exit 1;;
+inspect) echo "172.18.0.3 10.0.0.1 ";;
+image) [ -e $stub/imageGone ] || { touch $stub/imageGone; exit; }
+  echo "Error: No such image: $4" >&2; exit 1;;
+esac
+`
+
+// Something that takes no context ends all the same: its containers go.
+func TestInterruptible(t *testing.T) {
+	dir := stubDocker(t, engineStub)
+	create := func() error {
+		for {
+			if _, err := os.Stat(filepath.Join(dir, "removed2")); err == nil {
+				return errors.New("exit status 137")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("starting etcd: no")
+	time.AfterFunc(100*time.Millisecond, func() { cancel(why) })
+	if err := interruptible(ctx, "c", create); !errors.Is(err, why) {
+		t.Errorf("error %v, want %v", err, why)
+	}
+	if err := interruptible(t.Context(), "c", func() error { return why }); !errors.Is(err, why) {
+		t.Errorf("error %v, want %v", err, why)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	dir := stubDocker(t, engineStub)
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(kubeconfig, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{Name: "c", kubeconfig: kubeconfig}
+	for range 2 {
+		if err := c.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(kubeconfig); err == nil {
+		t.Error("the kubeconfig is left")
+	}
+	for _, name := range []string{"", "a b", "-"} {
+		if err := Delete(t.Context(), name); err == nil {
+			t.Errorf("%q is taken for a name", name)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	dir := stubDocker(t, engineStub)
+	c, err := Open(t.Context(), "c", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Node{Name: "c-control-plane", Role: "control-plane", IP: "172.18.0.3"}
+	if len(c.Nodes()) != 1 || *c.Nodes()[0] != *want || c.RunID != "r" || c.Version != "v1.37.2" || c.flags["kubelet"]["a"] != "1" || c.REST() != nil {
+		t.Errorf("%+v %+v", c, c.Nodes())
+	}
+
+	for content, want := range map[string]string{
+		kubeconfigOf("kind-c"):               "",
+		kubeconfigOf("kind-d"):               "not about kind-c alone",
+		kubeconfigOf("kind-c", "my-own"):     "not about kind-c alone",
+		strings.Repeat("x", 3) + ": [broken": "reading kubeconfig",
+	} {
+		path := filepath.Join(dir, "kubeconfig")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Open(t.Context(), "c", path)
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", content, err, want)
+		}
+		if err == nil && (c.REST() == c.REST() || c.REST().Host != "https://127.0.0.1:1") {
+			t.Errorf("%+v", c.REST())
+		}
+	}
+
+	if err := os.WriteFile(filepath.Join(dir, "removed2"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), "c", ""); !errors.Is(err, ErrNotFound) {
+		t.Errorf("error %v, want ErrNotFound", err)
+	}
+}
+
+func kubeconfigOf(clusters ...string) string {
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: " + clusters[0] + "\nclusters:\n"
+	for _, c := range clusters {
+		text += "- name: " + c + "\n  cluster: {server: 'https://127.0.0.1:1'}\n"
+	}
+	text += "contexts:\n- name: " + clusters[0] + "\n  context: {cluster: " + clusters[0] + "}\n"
+	return text
+}
+
+func TestTail(t *testing.T) {
+	var w tail
+	for range 100 {
+		if n, err := w.Write(bytes.Repeat([]byte("x"), 99)); n != 99 || err != nil {
+			t.Fatal(n, err)
+		}
+		if _, err := w.Write([]byte("\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(w) != 4096 || !bytes.HasSuffix(w, []byte("xx\n")) {
+		t.Errorf("%d bytes", len(w))
+	}
+}
