@@ -10,6 +10,18 @@ help: ## Show this list
 experiment: setup ## Run one experiment: make experiment NAME=csr-denied PROFILE=fast
 	@bin/flatline run "$(NAME)" --profile "$(PROFILE)"
 
+.PHONY: test
+test: setup ## Run every check and test, the smoke suite on a real cluster included
+	@hack/test
+
+.PHONY: heal
+heal: setup-binary ## Put right what a run left behind: make heal RUN=_artifacts/csr-denied/latest
+	@bin/flatline heal "$(RUN)"
+
+.PHONY: clean
+clean: setup-binary ## Delete every cluster that flatline made
+	@bin/flatline clean
+
 .PHONY: list
 list: setup-binary ## List the experiments
 	@bin/flatline list

@@ -55,10 +55,19 @@ func writeFile(script *strings.Builder, name, content string) {
 
 func timerUnit(runID string) string { return "flatline-" + runID }
 
-// cleanStep disarms the timer and removes the run's folder.
+// cleanStep disarms the timer and removes the run's folder, and certificates of
+// ours that the kubelet has rotated away from.
 func cleanStep(node, runID string) Step {
 	return Step{Desc: "removing the dead-man timer and staged files", On: node,
-		Script: inStage(runID, fmt.Sprintf("systemctl stop %[1]s.timer 2>/dev/null\nsystemctl reset-failed %[1]s.service %[1]s.timer 2>/dev/null\ncd /\nrm -rf %[2]s\nrmdir /var/lib/flatline 2>/dev/null\nexit 0", timerUnit(runID), stage(runID)))}
+		Script: inStage(runID, fmt.Sprintf(`systemctl stop %[1]s.timer 2>/dev/null
+systemctl reset-failed %[1]s.service %[1]s.timer 2>/dev/null
+for f in %[3]s/flatline-*.pem; do
+  [ -e "$f" ] && [ "$(readlink -f %[3]s/kubelet-client-current.pem)" != "$f" ] && rm -f "$f"
+done
+cd /
+rm -rf %[2]s
+rmdir /var/lib/flatline 2>/dev/null
+exit 0`, timerUnit(runID), stage(runID), pkiDir))}
 }
 
 // keepAlive gives a sign of life to a node, and says whether its timer fired.

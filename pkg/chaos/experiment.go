@@ -120,7 +120,9 @@ type InvalidError struct{ Text string }
 
 func (e *InvalidError) Error() string { return e.Text }
 
-func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
+func invalid(format string, args ...any) error {
+	return &InvalidError{strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")}
+}
 
 // Names lists the experiments in a folder.
 func Names(fsys fs.FS) ([]string, error) {
@@ -155,6 +157,9 @@ func Load(fsys fs.FS, name, profile string) (*Experiment, error) {
 // Parse reads an experiment and applies a profile. file is for messages; the base
 // of its name must be the experiment's name.
 func Parse(file string, data []byte, profile string) (*Experiment, error) {
+	if n := secondDocument(data); n > 0 {
+		return nil, invalid("%s: line %d: another document begins here; a file holds one experiment", file, n)
+	}
 	js, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return nil, invalid("%s: %s", file, yamlProblem(err))
@@ -163,15 +168,18 @@ func Parse(file string, data []byte, profile string) (*Experiment, error) {
 	if err := strict(js, &e); err != nil {
 		return nil, invalid("%s: %s", file, err)
 	}
-	if err := applyProfile(&e, js, profile); err != nil {
-		return nil, invalid("%s: %s", file, err)
-	}
 	errs := e.validate()
+	if e.Profile != "" {
+		errs = append(errs, field.Forbidden(field.NewPath("profile"), "it is chosen when the experiment is run; spec.profiles holds those to choose from"))
+	}
 	if want := strings.TrimSuffix(path.Base(file), ".yaml"); e.Metadata.Name != want {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), e.Metadata.Name, "must be the name of the file, "+strconv.Quote(want)))
 	}
 	if len(errs) > 0 {
 		return nil, invalid("%s: %s", file, errs[0].Error())
+	}
+	if err := applyProfile(&e, js, profile); err != nil {
+		return nil, invalid("%s: %s", file, err)
 	}
 	e.Spec.Expect = eachToleration(e.Spec.Expect, e.Spec.Canaries)
 	return &e, nil
@@ -189,13 +197,25 @@ func applyProfile(e *Experiment, js []byte, profile string) error {
 		return fmt.Errorf("there is no profile %q; %s", profile, nearest(profile, names))
 	}
 	var chosen Experiment
-	for name, overlay := range profiles {
+	for _, name := range names[:len(profiles)] {
+		overlay := profiles[name]
+		at := "spec.profiles." + name
 		if name == DefaultProfile {
-			return fmt.Errorf("spec.profiles.default: the default profile is the experiment as it stands")
+			return fmt.Errorf("%s: the default profile is the experiment as it stands", at)
+		}
+		if !bytes.HasPrefix(overlay, []byte("{")) {
+			return fmt.Errorf("%s: a mapping belongs here, such as {hold: 10s}", at)
+		}
+		values, err := jsonpatch.MergePatch([]byte("{}"), overlay) // without the nulls, which delete
+		if err != nil {
+			return fmt.Errorf("%s: %w", at, err)
 		}
 		var probe Spec
-		if err := strict(overlay, &probe); err != nil {
-			return fmt.Errorf("spec.profiles.%s.%s", name, err)
+		if err := strict(values, &probe); err != nil {
+			return fmt.Errorf("%s.%w", at, err)
+		}
+		if probe.Profiles != nil {
+			return fmt.Errorf("%s.profiles: a profile has no profiles", at)
 		}
 		patch, err := json.Marshal(map[string]any{"spec": overlay})
 		if err != nil {
@@ -203,14 +223,21 @@ func applyProfile(e *Experiment, js []byte, profile string) error {
 		}
 		merged, err := jsonpatch.MergePatch(js, patch)
 		if err != nil {
-			return fmt.Errorf("spec.profiles.%s: %w", name, err)
+			return fmt.Errorf("%s: %w", at, err)
 		}
 		var m Experiment
 		if err := strict(merged, &m); err != nil {
-			return fmt.Errorf("with profile %s: %w", name, err)
+			return fmt.Errorf("%s: %w", at, err)
 		}
 		if errs := m.validate(); len(errs) > 0 {
-			return fmt.Errorf("with profile %s: %w", name, errs[0])
+			// What the profile sets is found there; what it leaves, in the experiment.
+			inSpec := strings.TrimPrefix(errs[0].Error(), "spec.")
+			var set map[string]json.RawMessage
+			_ = json.Unmarshal(values, &set)
+			if _, ok := set[inSpec[:strings.IndexAny(inSpec, ".[:")]]; ok {
+				return fmt.Errorf("%s.%s", at, inSpec)
+			}
+			return fmt.Errorf("%s: with this profile spec.%s", at, inSpec)
 		}
 		if name == profile {
 			chosen = m
@@ -235,17 +262,91 @@ func strict(js []byte, into any) error {
 	}
 	var typeErr *json.UnmarshalTypeError
 	if errors.As(err, &typeErr) {
-		if t := typeErr.Type; t == reflect.TypeFor[Value]() || t == reflect.TypeFor[judge.Duration]() {
-			return fmt.Errorf("%s: %s", typeErr.Field, typeErr.Value)
+		at := wrongAt(js, reflect.TypeOf(into).Elem())
+		if at == "" {
+			at = "the whole file"
 		}
-		return fmt.Errorf("%s: a %s where %s belongs", typeErr.Field, typeErr.Value, kindName(typeErr.Type.Kind().String()))
+		if t := typeErr.Type; t == reflect.TypeFor[Value]() || t == reflect.TypeFor[judge.Duration]() {
+			return fmt.Errorf("%s: %s", at, typeErr.Value)
+		}
+		value := "a " + strings.NewReplacer("array", "list", "object", "mapping").Replace(typeErr.Value)
+		return fmt.Errorf("%s: %s where %s belongs", at, value, kindName(typeErr.Type.Kind().String()))
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	if unknown, ok := strings.CutPrefix(text, "unknown field "); ok {
 		p, _ := strconv.Unquote(unknown)
-		return fmt.Errorf("%s: no such field", p)
+		known := fieldsBeside(p, reflect.TypeOf(into).Elem())
+		return fmt.Errorf("%s: no such field; %s", p, nearest(p[strings.LastIndex(p, ".")+1:], known))
 	}
 	return errors.New(text)
+}
+
+// wrongAt is the path of the first value that does not fit a type. The decoder's
+// own leaves out the indices of lists and the keys of maps.
+func wrongAt(js []byte, t reflect.Type) string {
+	var list []json.RawMessage
+	var mapping map[string]json.RawMessage
+	inside := func(name string, js []byte, t reflect.Type) string {
+		if json.Unmarshal(js, reflect.New(t).Interface()) == nil {
+			return ""
+		}
+		below := wrongAt(js, t)
+		if below != "" && below[0] != '[' {
+			below = "." + below
+		}
+		return name + below
+	}
+	switch {
+	case t.Kind() == reflect.Pointer:
+		return wrongAt(js, t.Elem())
+	case t.Kind() == reflect.Slice && json.Unmarshal(js, &list) == nil:
+		for i, item := range list {
+			if at := inside(fmt.Sprintf("[%d]", i), item, t.Elem()); at != "" {
+				return at
+			}
+		}
+	case t.Kind() == reflect.Map && json.Unmarshal(js, &mapping) == nil:
+		for _, key := range slices.Sorted(maps.Keys(mapping)) {
+			if at := inside(key, mapping[key], t.Elem()); at != "" {
+				return at
+			}
+		}
+	case t.Kind() == reflect.Struct && json.Unmarshal(js, &mapping) == nil:
+		// In the order of the file as JSON, which is the decoder's.
+		for _, key := range slices.Sorted(maps.Keys(mapping)) {
+			for f := range t.Fields() {
+				if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == key {
+					if at := inside(key, mapping[key], f.Type); at != "" {
+						return at
+					}
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// fieldsBeside are the fields of the mapping that holds the last name of a path.
+func fieldsBeside(path string, t reflect.Type) []string {
+	names := strings.Split(path, ".")
+	for i := 0; ; i++ {
+		for t.Kind() != reflect.Struct {
+			t = t.Elem()
+		}
+		var known []string
+		for f := range t.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			known = append(known, name)
+			if found, _, _ := strings.Cut(names[i], "["); found == name && i < len(names)-1 {
+				t = f.Type
+				known = nil
+				break
+			}
+		}
+		if known != nil {
+			return known
+		}
+	}
 }
 
 func kindName(kind string) string {
@@ -260,6 +361,23 @@ func kindName(kind string) string {
 		return "true or false"
 	}
 	return "a " + kind
+}
+
+// secondDocument is the number of the line that begins another YAML document, 0
+// if there is none. The decoder would ignore what follows.
+func secondDocument(data []byte) int {
+	content := false
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		f := bytes.Fields(line)
+		marker := len(f) > 0 && string(f[0]) == "---" && line[0] == '-'
+		if marker && content {
+			return n
+		}
+		content = content || len(f) > 0 && !marker && f[0][0] != '#' && line[0] != '%'
+	}
+	return 0
 }
 
 // yamlProblem takes the wrapping off a YAML error: "line 4: key "x" already set".
@@ -287,7 +405,7 @@ func (e *Experiment) validate() field.ErrorList {
 	if s.Cluster.Workers < 2 {
 		errs = append(errs, field.Invalid(root.Child("cluster", "workers"), s.Cluster.Workers, "at least 2: one to break and one to leave alone"))
 	}
-	for component := range s.Cluster.Flags {
+	for _, component := range slices.Sorted(maps.Keys(s.Cluster.Flags)) {
 		if components := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kubelet"}; !slices.Contains(components, component) {
 			errs = append(errs, field.NotSupported(root.Child("cluster", "flags"), component, components))
 		}
@@ -318,7 +436,7 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(p.Child("certificate"), "{from: rotation} or {mint: 40s}"))
 	case c == nil:
 	case (c.From == "") == (c.Mint == 0):
-		errs = append(errs, field.Invalid(p.Child("certificate"), "both or none", "exactly one of from and mint"))
+		errs = append(errs, field.Forbidden(p.Child("certificate"), "exactly one of from and mint belongs here: {from: rotation} or {mint: 40s}"))
 	case c.From != "" && c.From != "rotation":
 		errs = append(errs, field.NotSupported(p.Child("certificate", "from"), c.From, []string{"rotation"}))
 	case c.Mint > 0 && time.Duration(c.Mint) < 20*time.Second:
@@ -334,7 +452,13 @@ func validateExpectations(p *field.Path, xs []judge.Expectation, canaries Canari
 		if !slices.Contains(judge.Names, x.Milestone) {
 			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, nearest(x.Milestone, judge.Names)))
 		}
-		if x.Subject != "" && !slices.Contains(canaries.subjects(), x.Subject) {
+		perCanary := x.Milestone == judge.PodEvicted || x.Milestone == judge.ReplacementReady
+		switch {
+		case x.Subject != "" && !perCanary:
+			errs = append(errs, field.Forbidden(at.Child("subject"), "only "+judge.PodEvicted+" and "+judge.ReplacementReady+" have one"))
+		case perCanary && len(canaries.Tolerations) == 0:
+			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, "there is no canary for it in spec.canaries.tolerations"))
+		case x.Subject != "" && !slices.Contains(canaries.subjects(), x.Subject):
 			errs = append(errs, field.NotSupported(at.Child("subject"), x.Subject, canaries.subjects()))
 		}
 		if x.Max > 0 && x.Max < x.Min {

@@ -60,6 +60,12 @@ func Run(ctx context.Context, exp *Experiment, opts Options) (*judge.Run, error)
 	if err != nil {
 		return nil, err
 	}
+	return r.story(ctx)
+}
+
+// story is the run from the beginning to the end. Each step records facts; the
+// verdict is found in the file at the end.
+func (r *run) story(ctx context.Context) (*judge.Run, error) {
 	if err := r.setUp(ctx); err != nil {
 		r.setupFailed(ctx, err)
 		return r.end(ctx)
@@ -68,8 +74,13 @@ func Run(ctx context.Context, exp *Experiment, opts Options) (*judge.Run, error)
 		r.setupFailed(ctx, err)
 		return r.end(ctx)
 	}
+	if err := r.prepare(ctx); err != nil {
+		r.setupFailed(ctx, err)
+		return r.end(ctx)
+	}
 	if err := r.inject(ctx); err != nil {
-		r.say("injection failed: %v", err)
+		r.say("injecting: %v", err)
+		r.fact("InjectFailed", "", map[string]string{"why": err.Error()})
 	} else {
 		r.hold(ctx)
 	}
@@ -94,6 +105,7 @@ type run struct {
 
 	cluster *cluster.Cluster
 	nodes   map[string]Node
+	wrap    func(Node) Node // nil but in tests
 	target  *Target
 	api     *apiCounter
 
@@ -112,12 +124,11 @@ func begin(exp *Experiment, opts Options) (*run, error) {
 	if make := faults()[exp.Spec.Fault.Type]; make != nil {
 		r.fault = make()
 	}
-	var random [2]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return nil, fmt.Errorf("naming the run: %w", err)
-	}
 	r.rec = observe.NewRecorder(r.see)
-	r.id = r.rec.Start().UTC().Format("20060102t150405z-") + hex.EncodeToString(random[:])
+	var err error
+	if r.id, err = newID(r.rec.Start()); err != nil {
+		return nil, err
+	}
 	r.dir = filepath.Join(opts.Artifacts, exp.Metadata.Name, r.id)
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the run's folder: %w", err)
@@ -166,19 +177,10 @@ func (r *run) phase(name string) {
 // setUp makes the cluster, reads what is in force there, and writes the header.
 func (r *run) setUp(ctx context.Context) error {
 	c := r.opts.Cluster
-	var image cluster.Image
 	if c == nil {
-		var err error
-		if image, err = cluster.ChooseImage(ctx, r.opts.Image); err != nil {
-			return err
-		}
-		r.say("node image %s (%s)", image.Ref, image.Origin)
 		r.phase("create")
-		c, err = cluster.Create(ctx, cluster.Spec{
-			Name: "flatline-" + r.id[len(r.id)-4:], RunID: r.id, Image: image.Ref, Workers: r.exp.Spec.Cluster.Workers,
-			Flags: r.exp.Spec.Cluster.flags(), Kubeconfig: filepath.Join(r.dir, "kubeconfig"),
-		}, r.opts.Log)
-		if err != nil {
+		var err error
+		if c, err = createCluster(ctx, r.exp, r.opts, r.id, r.dir, r.say); err != nil {
 			return err
 		}
 		r.phase("setup")
@@ -192,7 +194,7 @@ func (r *run) setUp(ctx context.Context) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	r.target = &Target{RunID: r.id, Spec: r.exp.Spec.Fault, Client: client, Emit: r.rec.Emit}
-	r.cfg = judge.Config{KubernetesVersion: c.Version, NodeImage: image.Ref, Cluster: c.Name, Canaries: r.exp.Spec.Canaries.labels()}
+	r.cfg = judge.Config{KubernetesVersion: c.Version, NodeImage: c.Image, Cluster: c.Name, Canaries: r.exp.Spec.Canaries.labels()}
 	r.pickNodes()
 	if err := r.readConfig(ctx); err != nil {
 		return err
@@ -203,12 +205,55 @@ func (r *run) setUp(ctx context.Context) error {
 	return r.open()
 }
 
+// CreateCluster makes a cluster that fits an experiment, to be given to several
+// runs as Options.Cluster. Its private kubeconfig lies in a folder below
+// Options.Artifacts; deleting the cluster is up to the caller.
+func CreateCluster(ctx context.Context, exp *Experiment, opts Options) (*cluster.Cluster, error) {
+	id, err := newID(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(opts.Artifacts, "clusters", id)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making the cluster's folder: %w", err)
+	}
+	return createCluster(ctx, exp, opts, id, dir, func(string, ...any) {})
+}
+
+func createCluster(ctx context.Context, exp *Experiment, opts Options, id, dir string, say func(string, ...any)) (*cluster.Cluster, error) {
+	image, err := cluster.ChooseImage(ctx, opts.Image)
+	if err != nil {
+		return nil, err
+	}
+	say("node image %s (%s)", image.Ref, image.Origin)
+	log := opts.Log
+	if log == nil {
+		log = io.Discard
+	}
+	return cluster.Create(ctx, cluster.Spec{
+		Name: "flatline-" + id[len(id)-4:], RunID: id, Image: image.Ref, Workers: exp.Spec.Cluster.Workers,
+		Flags: exp.Spec.Cluster.flags(), Kubeconfig: filepath.Join(dir, "kubeconfig"),
+	}, log)
+}
+
+// newID names a run or a cluster: the time, and four random digits.
+func newID(now time.Time) (string, error) {
+	var random [2]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", fmt.Errorf("naming the run: %w", err)
+	}
+	return now.UTC().Format("20060102t150405z-") + hex.EncodeToString(random[:]), nil
+}
+
 // pickNodes takes the last workers as targets: the first and the control plane
 // stay control nodes.
 func (r *run) pickNodes() {
 	nodes := r.cluster.Nodes()
 	for i, n := range nodes {
 		node := Node{Name: n.Name, Node: n}
+		if r.wrap != nil {
+			node = r.wrap(node)
+		}
 		r.nodes[n.Name] = node
 		r.cfg.Nodes = append(r.cfg.Nodes, judge.Node{Name: n.Name, Role: n.Role, IP: n.IP})
 		if i == 0 {
@@ -411,12 +456,11 @@ func (r *run) next() *judge.Due {
 	return first
 }
 
-// inject has everything that takes the fault back on disk and armed in the nodes,
-// then breaks what the experiment says.
-func (r *run) inject(ctx context.Context) error {
+// prepare has everything that takes the fault back on disk, and armed in the
+// nodes, before anything is changed.
+func (r *run) prepare(ctx context.Context) error {
 	r.phase("inject")
 	if r.fault == nil {
-		r.fact(judge.TypeMeasuring, "", nil)
 		return nil
 	}
 	undo, err := r.fault.Prepare(ctx, r.target)
@@ -434,8 +478,14 @@ func (r *run) inject(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.arm(ctx, append(undo, repair...)); err != nil {
-		return err
+	return r.arm(ctx, append(undo, repair...))
+}
+
+// inject breaks what the experiment says.
+func (r *run) inject(ctx context.Context) error {
+	if r.fault == nil {
+		r.fact(judge.TypeMeasuring, "", nil)
+		return nil
 	}
 	return r.fault.Inject(ctx, r.target)
 }
@@ -595,9 +645,9 @@ func (r *run) putRight(ctx context.Context) {
 	}
 	r.phase("repair")
 	steps := r.journal.Steps("repair")
-	out, err = runSteps(ctx, r.nodes, steps)
-	if err != nil {
-		r.fact(judge.TypeStepFailed, "repair", map[string]string{"why": err.Error()})
+	out, repairErr := runSteps(ctx, r.nodes, steps)
+	if repairErr != nil {
+		r.fact(judge.TypeStepFailed, "repair", map[string]string{"why": repairErr.Error()})
 	}
 	for i, s := range steps {
 		if at, perr := observe.ParseEpoch(out[i]); perr == nil {
@@ -605,14 +655,22 @@ func (r *run) putRight(ctx context.Context) {
 		}
 	}
 	var missing string
-	if err := r.wait(ctx, recoverDeadline, func(f *judge.Fold) bool { missing = f.Unhealed(); return missing == "" }); err != nil {
+	healErr := r.wait(ctx, recoverDeadline, func(f *judge.Fold) bool { missing = f.Unhealed(); return missing == "" })
+	if healErr != nil {
 		r.fact(judge.TypeNotHealed, "", map[string]string{"why": missing})
 	}
 	r.stopAlive()
+	if err == nil && repairErr == nil && healErr == nil {
+		r.clean(ctx)
+	} // else what is staged is needed: by the dead-man timers, and by Heal
+	r.snapshot(ctx, "after")
+}
+
+// clean removes what the run itself put into the nodes.
+func (r *run) clean(ctx context.Context) {
 	if _, err := runSteps(ctx, r.nodes, r.journal.Steps("clean")); err != nil {
 		r.fact(judge.TypeStepFailed, "clean", map[string]string{"why": err.Error()})
 	}
-	r.snapshot(ctx, "after")
 }
 
 // lastStamp is the last output that is a time; zero if there is none.
@@ -669,18 +727,24 @@ func (r *run) keepLogs(ctx context.Context) {
 	_ = os.WriteFile(filepath.Join(dir, "kube-controller-manager.log"), []byte(out), 0o644)
 }
 
-// setupFailed records why there was nothing to measure.
+// setupFailed records why there was nothing to measure, and takes back what was
+// prepared.
 func (r *run) setupFailed(ctx context.Context, err error) {
 	why := err.Error()
 	if ctx.Err() != nil {
 		why = "interrupted"
+	}
+	r.stopAlive()
+	if r.journal != nil && r.opts.Cluster != nil {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+		defer cancel()
+		r.clean(cleanup)
 	}
 	r.fact(judge.TypeSetupFailed, "", map[string]string{"why": why})
 }
 
 // end takes the cluster away, closes the timeline and judges it from the file.
 func (r *run) end(ctx context.Context) (*judge.Run, error) {
-	r.stopAlive()
 	r.phase("delete")
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()

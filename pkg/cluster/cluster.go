@@ -49,6 +49,7 @@ type Cluster struct {
 	Name    string // kind cluster name
 	RunID   string // of the run that it was created for
 	Version string // Kubernetes version of its nodes, "v1.37.2"
+	Image   string // node image it was made from
 
 	nodes      []*Node
 	flags      map[string]map[string]string // as in Spec
@@ -272,7 +273,7 @@ func open(ctx context.Context, name, kubeconfig string) (*Cluster, error) {
 		}
 		ip, _, _ = strings.Cut(ip, " ")
 		c.nodes = append(c.nodes, &Node{Name: container.name, Role: container.role, IP: ip})
-		c.RunID, c.Version = container.run, container.version
+		c.RunID, c.Version, c.Image = container.run, container.version, container.image
 		if err := json.Unmarshal([]byte(container.flags), &c.flags); err != nil {
 			return nil, fmt.Errorf("reading label %s of %s: %w", labelFlags, container.name, err)
 		}
@@ -430,6 +431,7 @@ func infos(there []container, images []string) []Info {
 type container struct {
 	name, role                   string // role is kind's, "" if kind did not make it
 	cluster, run, version, flags string
+	image                        string // the node image that the image of the run was made from
 }
 
 // find returns the containers of one cluster of ours, or of all if name is "".
@@ -439,7 +441,7 @@ func find(ctx context.Context, name string) ([]container, error) {
 		filter += "=" + name
 	}
 	columns := []string{"{{.Names}}"}
-	for _, label := range []string{"io.x-k8s.kind.role", labelCluster, labelRun, labelVersion, labelFlags} {
+	for _, label := range []string{"io.x-k8s.kind.role", labelCluster, labelRun, labelVersion, labelFlags, labelImage} {
 		columns = append(columns, fmt.Sprintf("{{.Label %q}}", label))
 	}
 	out, err := docker(ctx, nil, "ps", "--all", "--filter", filter, "--format", strings.Join(columns, "\t"))
@@ -452,7 +454,7 @@ func find(ctx context.Context, name string) ([]container, error) {
 		if len(f) != len(columns) {
 			return nil, fmt.Errorf("docker ps: unexpected line %q", line)
 		}
-		there = append(there, container{f[0], f[1], f[2], f[3], f[4], f[5]})
+		there = append(there, container{f[0], f[1], f[2], f[3], f[4], f[5], f[6]})
 	}
 	return there, nil
 }

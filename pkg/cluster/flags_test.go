@@ -54,7 +54,7 @@ func TestTableIsWhatProcessesSay(t *testing.T) {
 		"kube-controller-manager": {"node-monitor-grace-period": "12s"},
 		"kubelet":                 {"nodeLeaseDurationSeconds": "8", "logging.verbosity": "3"},
 	}
-	flagz, configz := splitPages(t, recorded(t, "controller-v1.37.2.json"))
+	flagz, configz := splitPages(t, recorded(t, "controller-v1.37.2.jsonl"))
 	for name, test := range map[string]struct {
 		component, origin string
 		read              func(map[string]Flag) (map[string]Flag, error)

@@ -17,7 +17,7 @@ import (
 )
 
 // ErrNoImage says that no node image is present and none can be pulled: one has to be built.
-var ErrNoImage = errors.New("no node image is present and none can be pulled")
+var ErrNoImage = errors.New("no node image is present and none can be pulled; make node-image builds one, NODE_IMAGE names another")
 
 // Choice is what ChooseImage may choose from.
 type Choice struct {
@@ -147,6 +147,7 @@ const (
 	labelRun     = "dev.flatline.run"
 	labelVersion = "dev.flatline.kubernetes" // Kubernetes version of the node image
 	labelFlags   = "dev.flatline.flags"      // Spec.Flags as JSON
+	labelImage   = "dev.flatline.image"      // Spec.Image
 
 	runImages = "flatline/run" // repository of the images of runs, tagged with the cluster's name
 )
@@ -162,6 +163,7 @@ func makeRunImage(ctx context.Context, s Spec, flags string) (ref string, err er
 		"--label", labelCluster+"="+s.Name,
 		"--label", labelRun+"="+s.RunID,
 		"--label", labelFlags+"="+flags,
+		"--label", labelImage+"="+s.Image,
 		s.Image)
 	if err != nil {
 		return "", err

@@ -1,0 +1,181 @@
+//go:build real
+
+// Tests on real clusters that the smoke suite does not need every time: what the
+// runner says when it is sabotaged, and what it leaves behind when interrupted.
+//
+//	NODE_IMAGE=... go test -tags real -run TestReal -timeout 60m -v ./pkg/chaos
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flatline-chaos/flatline/experiments"
+	"github.com/flatline-chaos/flatline/pkg/cluster"
+	"github.com/flatline-chaos/flatline/pkg/judge"
+)
+
+func realRun(t *testing.T, opts Options) *run {
+	t.Helper()
+	exp, err := Load(experiments.FS, "csr-denied", "fast")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Artifacts = t.TempDir()
+	opts.Image = cluster.Choice{Override: os.Getenv("NODE_IMAGE")}
+	opts.Log = io.Discard
+	r, err := begin(exp, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// noInjection says that it broke something and does not.
+type noInjection struct{ Fault }
+
+func (f noInjection) Inject(_ context.Context, t *Target) error {
+	t.injected(time.Now(), "nothing")
+	return nil
+}
+
+func TestRealInjectionLeftOut(t *testing.T) {
+	r := realRun(t, Options{Progress: logUpdates(t)})
+	r.fault = noInjection{r.fault}
+	run, err := r.story(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Outcome != judge.OutcomeNotInjected {
+		t.Errorf("outcome is %s (%v), want %s", run.Outcome, run.Reasons, judge.OutcomeNotInjected)
+	}
+	nothingLeft(t, r.cluster.Name)
+}
+
+// A deafNode does as if every undo and repair step had worked.
+type deafNode struct {
+	Node
+	run *run
+}
+
+func (n deafNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error {
+	if n.run.journal != nil {
+		for _, s := range append(n.run.journal.Steps("undo"), n.run.journal.Steps("repair")...) {
+			if len(argv) > 0 && argv[len(argv)-1] == s.Script {
+				_, err := fmt.Fprintf(stdout, "%d.%09d\n", time.Now().Unix(), time.Now().Nanosecond())
+				return err
+			}
+		}
+	}
+	return n.Node.Exec(ctx, stdin, stdout, argv...)
+}
+
+func TestRealUndoAndRepairLeftOut(t *testing.T) {
+	r := realRun(t, Options{Progress: logUpdates(t)})
+	r.wrap = func(n Node) Node { return Node{Name: n.Name, Node: deafNode{n, r}} }
+	run, err := r.story(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Outcome != judge.OutcomeDirty {
+		t.Errorf("outcome is %s (%v), want %s", run.Outcome, run.Reasons, judge.OutcomeDirty)
+	}
+	t.Logf("dirty: %s", strings.Join(run.Reasons, "\n"))
+	for range 2 { // any number of times
+		if err := Heal(t.Context(), r.dir, func(s string) { t.Log(s) }); err != nil {
+			t.Errorf("healing: %v", err)
+		}
+	}
+	c, err := cluster.Open(t.Context(), r.cluster.Name, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.Nodes() {
+		var out bytes.Buffer
+		if err := n.Exec(t.Context(), nil, &out, "bash", "-c", snapshotScript); err != nil {
+			t.Error(err)
+		}
+		t.Logf("%s after healing:\n%s", n.Name, out.String())
+		for _, want := range []string{"kubelet=active\n", "bootstrap=absent\n", "link=good\n", "pending=absent\n", "staged=\n", "ours=0\n", "timers=0\n"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: not %q after healing", n.Name, strings.TrimSpace(want))
+			}
+		}
+	}
+	var binding bytes.Buffer
+	if err := c.Nodes()[0].Exec(t.Context(), nil, &binding, "bash", "-c",
+		admin+"get clusterrolebinding "+rotationBinding+" -o jsonpath='{.subjects[*].kind} {.subjects[*].name}'; "+admin+"get nodes"); err != nil {
+		t.Error(err)
+	}
+	if !strings.HasPrefix(binding.String(), "Group system:nodes") || strings.Contains(binding.String(), "NotReady") {
+		t.Errorf("after healing: %s", binding.String())
+	}
+	if err := r.cluster.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, r.cluster.Name)
+}
+
+func TestRealInterrupt(t *testing.T) {
+	for _, phase := range []string{"create", "steady", "inject", "hold", "undo", "repair", "collect"} {
+		t.Run(phase, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var timer *time.Timer
+			r := realRun(t, Options{})
+			r.opts.Progress = func(u Update) {
+				logUpdates(t)(u)
+				if u.Phase == phase { // somewhere inside of it
+					after := map[string]time.Duration{"create": 20 * time.Second, "steady": 2 * time.Second, "hold": 20 * time.Second}[phase]
+					timer = time.AfterFunc(after, cancel)
+				}
+			}
+			run, err := r.story(ctx)
+			if timer == nil || !errors.Is(err, context.Canceled) {
+				t.Fatalf("the run was not interrupted: %v", err)
+			}
+			if run.Outcome == judge.OutcomeDirty {
+				t.Errorf("dirty: %v", run.Reasons)
+			}
+			t.Logf("outcome %s: %v", run.Outcome, run.Reasons)
+			if r.cluster != nil {
+				nothingLeft(t, r.cluster.Name)
+			}
+			infos, err := cluster.List(t.Context())
+			if err != nil || len(infos) != 0 {
+				t.Errorf("left behind: %v, %v", infos, err)
+			}
+		})
+	}
+}
+
+func nothingLeft(t *testing.T, name string) {
+	t.Helper()
+	infos, err := cluster.List(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, i := range infos {
+		if i.Name == name {
+			t.Errorf("left behind: %+v", i)
+		}
+	}
+}
+
+func logUpdates(t *testing.T) func(Update) {
+	return func(u Update) {
+		switch {
+		case u.Phase != "" || u.Text != "":
+			t.Logf("%6.1fs %s%s", u.Elapsed.Seconds(), u.Phase, u.Text)
+		case u.Milestone != nil:
+			t.Logf("%6.1fs %s", u.Elapsed.Seconds(), u.Milestone.Title())
+		}
+	}
+}
