@@ -25,6 +25,7 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
+	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
 // Exit codes beside those of outcomes (judge.Outcome.ExitCode).
@@ -86,7 +87,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &chaos.InvalidError{Text: fmt.Sprintf("%v; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(runCommand(stdout, stderr), listCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
+	root.AddCommand(runCommand(stdout, stderr), listCommand(stdout), reportCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -258,6 +259,32 @@ func listCommand(stdout io.Writer) *cobra.Command {
 				fmt.Fprintf(stdout, "%-16s %s\n", name, e.Spec.Description)
 			}
 			return nil
+		},
+	}
+}
+
+func reportCommand(stdout io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use:   "report TIMELINE...",
+		Short: "Judge recorded timelines by today's rules: one is shown whole, several in a table",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var runs []*judge.Run
+			for _, name := range args {
+				t, err := observe.ReadTimelineFile(name)
+				if err != nil {
+					return &chaos.InvalidError{Text: err.Error()}
+				}
+				run, err := judge.Judge(t)
+				if err != nil {
+					return &chaos.InvalidError{Text: fmt.Sprintf("%s: %v", name, err)}
+				}
+				runs = append(runs, run)
+			}
+			if len(runs) == 1 {
+				return report.Text(stdout, runs[0])
+			}
+			return report.Summary(stdout, runs)
 		},
 	}
 }

@@ -328,25 +328,27 @@ func wrongAt(js []byte, t reflect.Type) string {
 
 // fieldsBeside are the fields of the mapping that holds the last name of a path.
 func fieldsBeside(path string, t reflect.Type) []string {
-	names := strings.Split(path, ".")
-	for i := 0; ; i++ {
-		for t.Kind() != reflect.Struct {
+	var known []string
+	for name := range strings.SplitSeq(path, ".") {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 			t = t.Elem()
 		}
-		var known []string
+		if t.Kind() != reflect.Struct {
+			break // a name with a dot in it
+		}
+		known = nil
+		name, _, _ = strings.Cut(name, "[")
+		below := reflect.TypeFor[string]()
 		for f := range t.Fields() {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			known = append(known, name)
-			if found, _, _ := strings.Cut(names[i], "["); found == name && i < len(names)-1 {
-				t = f.Type
-				known = nil
-				break
+			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			known = append(known, key)
+			if key == name {
+				below = f.Type
 			}
 		}
-		if known != nil {
-			return known
-		}
+		t = below
 	}
+	return known
 }
 
 func kindName(kind string) string {

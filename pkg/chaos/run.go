@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -602,27 +603,31 @@ func (r *run) settled(f *judge.Fold) bool {
 	return true
 }
 
-// longestHold bounds the hold whatever the milestones do: the certificate's life,
-// the grace, the longest toleration, and a minute.
+// longestHold bounds the hold whatever the milestones do: what is left of the
+// certificate, the grace, a spent eviction token, the longest toleration, and a
+// minute.
 func (r *run) longestHold() time.Duration {
 	tim, err := r.cfg.Timing()
 	if err != nil {
 		return time.Minute
 	}
 	long := time.Minute + 2*tim.G + time.Duration(float64(time.Second)/tim.Q) + time.Duration(r.exp.Spec.Hold)
-	if c := r.exp.Spec.Fault.Certificate; c != nil {
+	if tolerations := r.exp.Spec.Canaries.Tolerations; len(tolerations) > 0 {
+		long += time.Duration(slices.Max(tolerations))
+	}
+	switch c := r.exp.Spec.Fault.Certificate; {
+	case c == nil:
+	case c.Mint > 0:
 		long += time.Duration(c.Mint)
-	}
-	var longest time.Duration
-	for _, t := range r.exp.Spec.Canaries.Tolerations {
-		longest = max(longest, time.Duration(t))
-	}
-	for _, n := range r.target.Nodes {
-		if notAfter, _ := r.fold.Certificate(n.Name); r.fault != nil {
-			long += max(0, min(time.Until(notAfter), time.Hour))
+	default:
+		for _, n := range r.target.Nodes {
+			r.mu.Lock()
+			notAfter, _ := r.fold.Certificate(n.Name)
+			r.mu.Unlock()
+			long += time.Until(notAfter)
 		}
 	}
-	return long + longest
+	return long
 }
 
 // recoverDeadline is how long a repaired node may take to be as before.

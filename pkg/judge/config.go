@@ -157,7 +157,7 @@ func (c *Config) Timing() (Timing, error) {
 	if t.P, err = c.seconds("kube-controller-manager", "node-monitor-period"); err != nil {
 		return t, err
 	}
-	if t.Q, err = strconv.ParseFloat(c.Flag("kube-controller-manager", "node-eviction-rate"), 64); err != nil || t.Q <= 0 {
+	if t.Q, err = strconv.ParseFloat(c.Flag("kube-controller-manager", "node-eviction-rate"), 64); err != nil || !(t.Q > 0) {
 		return t, fmt.Errorf("flag node-eviction-rate of kube-controller-manager: %q is not a positive rate", c.Flag("kube-controller-manager", "node-eviction-rate"))
 	}
 	var major, minor int

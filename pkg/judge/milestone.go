@@ -47,11 +47,12 @@ var Names = []string{FaultInjected, KubeletStarted, CSRCreated, CSRApproved, CSR
 
 // Users of the API server that make milestones.
 const (
-	nodeController     = "system:serviceaccount:kube-system:node-controller"
-	evictionController = "system:serviceaccount:kube-system:taint-eviction-controller"
-	nodeUser           = "system:node:"
-	unreachable        = "node.kubernetes.io/unreachable"
-	notReady           = "node.kubernetes.io/not-ready"
+	// nodeController is also the user of the taint eviction controller
+	// (cmd/kube-controller-manager/app/core.go: NewClient("node-controller")).
+	nodeController = "system:serviceaccount:kube-system:node-controller"
+	nodeUser       = "system:node:"
+	unreachable    = "node.kubernetes.io/unreachable"
+	notReady       = "node.kubernetes.io/not-ready"
 )
 
 // A Key names one milestone of one node.
@@ -104,6 +105,7 @@ type nodeState struct {
 	rotated  time.Duration
 	renewals int // seen by the watch
 	unready  map[string]time.Duration
+	toMark   int // pods on the node when it became Unknown
 }
 
 type podState struct {
@@ -153,8 +155,8 @@ func (f *Fold) Get(k Key) (*Milestone, bool) {
 		return m, ok
 	}
 	var first *Milestone
-	for key, m := range f.got {
-		if key.Name == k.Name && key.Node == k.Node && (first == nil || m.At < first.At) {
+	for _, key := range f.order {
+		if m := f.got[key]; key.Name == k.Name && key.Node == k.Node && (first == nil || m.At < first.At) {
 			first = m
 		}
 	}
@@ -317,7 +319,7 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 		f.mark(Key{CSRCreated, strings.TrimPrefix(d["user"], nodeUser), ""}, "audit", at, "")
 	case kind == "pods/status" && ok && d["user"] == nodeController:
 		f.podUnready(d["ns"]+"/"+name, "audit", at)
-	case kind == "pods" && e.Type == "delete" && ok && d["user"] == evictionController:
+	case kind == "pods" && e.Type == "delete" && ok && d["user"] == nodeController:
 		if p := f.pods[d["ns"]+"/"+name]; p != nil && p.canary != "" {
 			f.mark(Key{PodEvicted, p.node, p.canary}, "audit", at, name)
 		}
@@ -397,6 +399,9 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 	switch status {
 	case "Unknown":
 		if was != "" || source == "audit" {
+			if !f.reached(ReadyUnknown, node) {
+				n.toMark = f.podsOn(node)
+			}
 			f.mark(Key{ReadyUnknown, node, ""}, source, at, "")
 			f.allUnready(node)
 		}
@@ -592,7 +597,8 @@ func (f *Fold) passTime() {
 	if !f.began {
 		return
 	}
-	for name, n := range f.nodes {
+	for _, node := range f.cfg.Nodes { // in an order of its own: certificates may end in the same second
+		name, n := node.Name, f.nodes[node.Name]
 		if !n.notAfter.IsZero() {
 			// The last instant at which it is valid (crypto/x509: now.After(NotAfter) is refused).
 			if e := f.expiry(n); e > f.zero && f.now > e {

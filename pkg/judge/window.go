@@ -102,6 +102,9 @@ func (f *Fold) WindowOf(k Key) Window {
 				{Min: g + pass + 1, Max: g + 2*pass + 1, Branch: "one pass later: a status report was the last heartbeat"}}}
 	case PodsUnready: // controller/util/node: one update a pod, 20 a second
 		n := f.podsOn(k.Node)
+		if f.reached(ReadyUnknown, k.Node) {
+			n = f.nodes[k.Node].toMark // those of today may be others
+		}
 		return derived(ReadyUnknown, fmt.Sprintf("one update for each of %d pods, 20 a second", n), Interval{Min: 0, Max: 0.5 + float64(n)/20})
 	case NoScheduleTainted:
 		return derived(ReadyUnknown, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1})

@@ -105,16 +105,14 @@ func (a *Audit) scan(r io.Reader, consumed func(int), emit func(Event)) error {
 			return err
 		}
 		e, id, perr := ParseAudit(line)
-		a.mu.Lock()
-		seen := perr == nil && a.seen[id]
-		if perr == nil {
-			a.seen[id] = true
+		if perr != nil {
+			e, id = Event{Source: "audit", Type: "Unreadable", Detail: map[string]string{"why": perr.Error()}}, string(line)
 		}
+		a.mu.Lock()
+		seen := a.seen[id]
+		a.seen[id] = true
 		a.mu.Unlock()
-		switch {
-		case perr != nil:
-			emit(Event{Source: "audit", Type: "Unreadable", Detail: map[string]string{"why": perr.Error()}})
-		case !seen:
+		if !seen {
 			emit(e)
 		}
 		consumed(len(line))

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -159,20 +160,21 @@ func DescribeCertificate(text []byte, detail map[string]string) {
 
 // ParseEpoch reads the output of `date +%s.%N`.
 func ParseEpoch(s string) (time.Time, error) {
-	var sec, nsec int64
 	whole, frac, _ := strings.Cut(strings.TrimSpace(s), ".")
-	if _, err := fmt.Sscanf(whole, "%d", &sec); err != nil {
+	sec, err := strconv.ParseUint(whole, 10, 36) // within what RFC 3339 can write
+	if err != nil {
 		return time.Time{}, fmt.Errorf("%q is no time since the epoch", s)
 	}
+	var nsec uint64
 	if frac != "" {
 		if len(frac) != 9 {
 			return time.Time{}, fmt.Errorf("%q is no time since the epoch with nanoseconds", s)
 		}
-		if _, err := fmt.Sscanf(frac, "%d", &nsec); err != nil {
+		if nsec, err = strconv.ParseUint(frac, 10, 32); err != nil {
 			return time.Time{}, fmt.Errorf("%q is no time since the epoch", s)
 		}
 	}
-	return time.Unix(sec, nsec).UTC(), nil
+	return time.Unix(int64(sec), int64(nsec)).UTC(), nil
 }
 
 // A Clock says how a node's wall clock stands to the observer's.

@@ -98,11 +98,13 @@ func (a *agent) notify() {
 // run syncs on every relevant change until ctx ends. While the API server is
 // away the informer retries with a back-off of its own and resyncs go on.
 func (a *agent) run(ctx context.Context) error {
+	slog.Info("waiting for the list of nodes")
 	go a.informer.Run(ctx.Done())
 	// A sync that knows only some of the nodes would remove good routes.
 	if !cache.WaitForCacheSync(ctx.Done(), a.informer.HasSynced) {
 		return nil // ctx ended
 	}
+	slog.Info("watching the nodes", "known", len(a.nodes.ListKeys()))
 	a.notify()
 	var retry <-chan time.Time
 	for {

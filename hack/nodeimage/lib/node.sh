@@ -162,7 +162,4 @@ clean() {
   # Docker mounts the real ones over these.
   : >"$root/etc/resolv.conf"
   : >"$root/etc/hostname"
-  # The certificates are in one file already; kind's users find no more tools
-  # here than in other node images.
-  rm -f "$root/usr/bin/openssl"
 }

@@ -119,9 +119,10 @@ perform() {
   mv "$out" "$work/$1"
 }
 
-# finish NAME: waits for a step that was begun. Ends the build if it failed.
+# finish NAME: waits for a step that was begun. Ends the build if it, or another
+# step that runs beside it, failed.
 finish() {
-  local name=$1 pid=${step_pid[$1]-} last=$SECONDS
+  local name=$1 pid=${step_pid[$1]-} last=$SECONDS other
   [ -n "$pid" ] || return 0
   while kill -0 "$pid" 2>/dev/null; do
     sleep 1
@@ -129,15 +130,22 @@ finish() {
       last=$SECONDS
       step_say "$name" "  $(progress "$work/$name.log")"
     fi
+    for other in "${!step_pid[@]}"; do
+      if ! kill -0 "${step_pid[$other]}" 2>/dev/null && [ ! -e "$work/$other" ]; then
+        give_up "$other"
+      fi
+    done
   done
-  if ! wait "$pid"; then
-    stop_step "$name"
-    say "the end of $work/$name.log:"
-    tail -n 20 "$work/$name.log" | sed 's/^/  /' >&2
-    die "step ${step_number[$name]} failed: ${step_title[$name]%% (*}"
-  fi
+  wait "$pid" || give_up "$name"
   unset "step_pid[$name]"
   step_say "$name" "  done in $(clock "$(cat "$work/$name.seconds")")"
+}
+
+# give_up NAME: ends the build because of a step, whose log should say why.
+give_up() {
+  say "the end of $work/$1.log:"
+  tail -n 20 "$work/$1.log" | sed 's/^/  /' >&2
+  die "step ${step_number[$1]} failed: ${step_title[$1]%% (*}"
 }
 
 # run NAME TITLE FUNCTION: a step from beginning to end.

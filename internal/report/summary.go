@@ -1,0 +1,109 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/flatline-chaos/flatline/pkg/judge"
+)
+
+// Summary writes a row for each run, the spread of every milestone over all of
+// them, and how much later the watch saw what the audit log stamped.
+func Summary(out io.Writer, runs []*judge.Run) error {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "EXPERIMENT\tPROFILE\tRUN\tOUTCOME\tWALL S\tOVERHEAD S\tNOEXECUTE\tREQUESTS/S\tCPU %%\n")
+	for _, r := range runs {
+		perSecond, cpu := 0.0, 0.0
+		if s := r.Cost.ObserveSeconds; s > 0 {
+			perSecond, cpu = float64(r.Cost.APIRequests)/s, 100*r.Cost.ObserverCPUSeconds/s
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%.1f\t%.1f\t%s\t%.2f\t%.1f\n", r.Experiment, r.Profile, r.RunID, r.Outcome, r.Cost.WallSeconds, r.Cost.OverheadSeconds, branch(r), perSecond, cpu)
+	}
+	fmt.Fprintf(tw, "\nMILESTONE\tCOUNTED FROM\tRUNS\tMIN\tMEDIAN\tMAX\tWINDOW\n")
+	for _, g := range group(runs) {
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t%s\n", g.title, g.from, len(g.values), g.values[0], quantile(g.values, 0.5), g.values[len(g.values)-1], g.window)
+	}
+	fmt.Fprintf(tw, "\nWATCH LATER THAN AUDIT, MS\t\tN\tMIN\tMEDIAN\tP99\tMAX\n")
+	var all []float64
+	byName := map[string][]float64{}
+	for _, r := range runs {
+		for _, d := range r.Differences {
+			all = append(all, 1000*d.Seconds)
+			byName[d.Milestone] = append(byName[d.Milestone], 1000*d.Seconds)
+		}
+	}
+	for _, name := range judge.Names {
+		delays(tw, name, byName[name])
+	}
+	delays(tw, "all", all)
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func delays(w io.Writer, name string, ms []float64) {
+	if len(ms) == 0 {
+		return
+	}
+	slices.Sort(ms)
+	fmt.Fprintf(w, "%s\t\t%d\t%.0f\t%.0f\t%.0f\t%.0f\n", name, len(ms), ms[0], quantile(ms, 0.5), quantile(ms, 0.99), ms[len(ms)-1])
+}
+
+// branch is the letter of the branch that NoExecute took on the first target.
+func branch(r *judge.Run) string {
+	for _, m := range r.Milestones {
+		if m.Name == judge.NoExecuteTainted && m.Window != nil && slices.Contains(r.Target, m.Node) {
+			b, _, _ := strings.Cut(m.Window.Branch, ":")
+			return b
+		}
+	}
+	return "-"
+}
+
+// A spread is one milestone over many runs: seconds from the one before.
+type spread struct {
+	title, from, window string
+	values              []float64
+}
+
+// group collects the milestones that runs have in common, in the order of the
+// chain.
+func group(runs []*judge.Run) []*spread {
+	byTitle := map[string]*spread{}
+	var order []*spread
+	for _, r := range runs {
+		for _, m := range r.Milestones {
+			if !m.Expected || m.Seconds == nil || m.After == nil {
+				continue
+			}
+			key := m.Title() + " " + m.After.Name
+			g := byTitle[key]
+			if g == nil {
+				g = &spread{title: m.Title(), from: m.After.Name}
+				if m.Window != nil {
+					g.window = m.Window.String()
+				}
+				byTitle[key] = g
+				order = append(order, g)
+			}
+			g.values = append(g.values, m.After.Seconds)
+		}
+	}
+	for _, g := range order {
+		slices.Sort(g.values)
+	}
+	return order
+}
+
+// quantile is the smallest value that at least the share q of all values does not
+// exceed.
+func quantile(sorted []float64, q float64) float64 {
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}

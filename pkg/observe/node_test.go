@@ -1,0 +1,317 @@
+package observe
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// clientCertificate makes a certificate like a kubelet's, as PEM and as DER.
+func clientCertificate(t testing.TB, node string) (text, der []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(0xabc), Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+		NotBefore: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), NotAfter: time.Date(2026, 1, 2, 4, 0, 0, 0, time.UTC)}
+	der, err = x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), der
+}
+
+func TestParseKubelet(t *testing.T) {
+	text, der := clientCertificate(t, "w1")
+	sum := sha256.Sum256(der)
+	stamp := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	date := fmt.Sprintf("%d.000000006", stamp.Unix())
+	for name, tc := range map[string]struct {
+		line string
+		want Event
+	}{
+		"process": {"process " + date + " 352 1 active",
+			Event{Type: TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "352", "restarts": "1", "state": "active"}}},
+		"no process": {"process " + date + " 0 0 inactive",
+			Event{Type: TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "0", "restarts": "0", "state": "inactive"}}},
+		"certificate": {"certificate " + date + " /pki/a.pem " + base64.StdEncoding.EncodeToString(text),
+			Event{Type: TypeCertificate, Object: "certificate w1", Detail: map[string]string{"file": "/pki/a.pem", "cred": hex.EncodeToString(sum[:8]), "serial": "abc",
+				"subject": "CN=system:node:w1,O=system:nodes", "issuer": "CN=kubernetes", "notBefore": "2026-01-02T03:00:00Z", "notAfter": "2026-01-02T04:00:00Z"}}},
+		"no certificate in the file": {"certificate " + date + " /pki/a.pem ",
+			Event{Type: TypeCertificate, Object: "certificate w1", Detail: map[string]string{"file": "/pki/a.pem", "unreadable": "no PEM block"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := parseKubelet("w1", tc.line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.want.Source, tc.want.Stamp = "node", stamp
+			if !sameEvent(e, tc.want) {
+				t.Errorf("got  %+v\nwant %+v", e, tc.want)
+			}
+		})
+	}
+	for name, line := range map[string]string{
+		"empty":          "",
+		"a message":      "bash: systemctl: command not found",
+		"no date":        "process now 352 1 active",
+		"too few":        "process " + date + " 352 1",
+		"too many":       "process " + date + " 352 1 active too",
+		"no base64":      "certificate " + date + " /pki/a.pem %%%",
+		"other word":     "kernel " + date + " 1 2 3",
+		"link with gaps": "certificate " + date + " /pki/a b.pem QQ==",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if e, err := parseKubelet("w1", line); err == nil {
+				t.Errorf("%q was read as %+v", line, e)
+			}
+		})
+	}
+}
+
+func TestDescribeCertificateSaysWhatItCannotRead(t *testing.T) {
+	text, der := clientCertificate(t, "w1")
+	other, _ := clientCertificate(t, "w2")
+	for name, tc := range map[string]struct {
+		text []byte
+		want string // under "unreadable"
+		cred bool
+	}{
+		"empty":            {nil, "no PEM block", false},
+		"garbage":          {[]byte("\x00\xff not a certificate"), "no PEM block", false},
+		"cut short":        {text[:len(text)/2], "no PEM block", false},
+		"PEM of something": {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("no DER")}), "malformed", true},
+		"trailing data":    {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: append(append([]byte(nil), der...), 0)}), "trailing", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := map[string]string{"file": "kept"}
+			DescribeCertificate(tc.text, d)
+			if !strings.Contains(d["unreadable"], tc.want) || d["file"] != "kept" || (d["cred"] != "") != tc.cred || d["notAfter"] != "" {
+				t.Errorf("got %v", d)
+			}
+		})
+	}
+	first := map[string]string{}
+	DescribeCertificate(append(append([]byte(nil), text...), other...), first)
+	if first["subject"] != "CN=system:node:w1,O=system:nodes" {
+		t.Errorf("of two certificates %q is described, want the first", first["subject"])
+	}
+}
+
+func FuzzParseKubelet(f *testing.F) {
+	text, _ := clientCertificate(f, "w1")
+	f.Add("process 1767323045.000000006 352 1 active")
+	f.Add("certificate 1767323045.000000006 /pki/a.pem " + base64.StdEncoding.EncodeToString(text))
+	f.Add("certificate 1767323045.000000006  ")
+	f.Add("process 68719476735.999999999 0 0 x")
+	f.Fuzz(func(t *testing.T, line string) {
+		e, err := parseKubelet("w1", line)
+		if err != nil {
+			return
+		}
+		if e.Source != "node" || e.Stamp.IsZero() || e.Type != TypeProcess && e.Type != TypeCertificate {
+			t.Errorf("%q was read as %+v", line, e)
+		}
+		if _, err := json.Marshal(e); err != nil {
+			t.Errorf("%+v cannot be written: %v", e, err)
+		}
+	})
+}
+
+func FuzzDescribeCertificate(f *testing.F) {
+	text, _ := clientCertificate(f, "w1")
+	f.Add(text)
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d := map[string]string{}
+		DescribeCertificate(text, d)
+		if _, bad := d["unreadable"]; bad == (d["notAfter"] != "") {
+			t.Errorf("readable and unreadable at once, or neither: %v", d)
+		}
+		if na := d["notAfter"]; na != "" {
+			if _, err := time.Parse(time.RFC3339, na); err != nil {
+				t.Errorf("notAfter %q: %v", na, err)
+			}
+		}
+	})
+}
+
+func TestParseEpoch(t *testing.T) {
+	for s, want := range map[string]time.Time{
+		"1767323045.000000006\n": time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
+		"1767323045.999999999":   time.Date(2026, 1, 2, 3, 4, 5, 999999999, time.UTC),
+		" 1767323045 ":           time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		"0.100000000":            time.Unix(0, 100000000),
+	} {
+		got, err := ParseEpoch(s)
+		if err != nil || !got.Equal(want) || got.Location() != time.UTC {
+			t.Errorf("ParseEpoch(%q) = %v, %v; want %v", s, got, err, want)
+		}
+	}
+	// %N of a shell without nanoseconds, milliseconds, and what only begins well.
+	for _, s := range []string{"", ".5", "x", "1767323045.%N", "1767323045.123", "1767323045abc", "1767323045.12345678x", "1767323045.+12345678", "-1.000000000", "+5", "1 767323045", "99999999999999999999", "9223372036854775807"} {
+		if got, err := ParseEpoch(s); err == nil {
+			t.Errorf("ParseEpoch(%q) = %v, want an error", s, got)
+		}
+	}
+}
+
+func FuzzParseEpoch(f *testing.F) {
+	for _, s := range []string{"1767323045.000000006", "5", "1.%N", "", "0.000000001\n", "68719476736"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		at, err := ParseEpoch(s)
+		if err != nil {
+			return
+		}
+		if trimmed := strings.TrimSpace(s); strings.Trim(trimmed, "0123456789.") != "" {
+			t.Errorf("%q was read as %v", s, at)
+		}
+		again, err := ParseEpoch(fmt.Sprintf("%d.%09d", at.Unix(), at.Nanosecond()))
+		if err != nil || !again.Equal(at) {
+			t.Errorf("%q is %v and then %v, %v", s, at, again, err)
+		}
+		if _, err := at.MarshalJSON(); err != nil {
+			t.Errorf("%q: %v", s, err)
+		}
+	})
+}
+
+// A scriptedNode gives the nth call of Exec to the nth function, the last one to
+// all that follow.
+type scriptedNode struct {
+	calls int
+	do    []func(ctx context.Context, stdout io.Writer) error
+}
+
+func (n *scriptedNode) Exec(ctx context.Context, _ io.Reader, stdout io.Writer, _ ...string) error {
+	do := n.do[min(n.calls, len(n.do)-1)]
+	n.calls++
+	return do(ctx, stdout)
+}
+
+// says writes and then ends with err, or with ctx where err is nil.
+func says(text string, err error) func(context.Context, io.Writer) error {
+	return func(ctx context.Context, stdout io.Writer) error {
+		if _, err := io.WriteString(stdout, text); err != nil {
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+func TestKubeletBeginsAgainAfterABrokenStream(t *testing.T) {
+	process, certificate := "process 1767323045.000000006 352 0 active\n", "certificate 1767323045.000000007 /pki/a.pem \n"
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := &scriptedNode{do: []func(context.Context, io.Writer) error{
+			says("", errors.New("not running")),
+			says(process, errors.New("connection reset")), // before the certificate: not ready yet
+			says(process+certificate, errors.New("container paused")),
+			says("what is this\n", nil),
+			func(_ context.Context, w io.Writer) error { io.WriteString(w, certificate[:20]); return nil },
+			says(process+certificate+certificate, nil),
+		}}
+		var tape tape
+		done := make(chan error)
+		go func() { done <- (&Kubelet{Node: n, Name: "w1"}).Run(ctx, tape.ready, tape.emit) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		wantLines(t, tape.lines(),
+			"Gap kubelet w1",
+			"Process kubelet w1", "Gap kubelet w1",
+			"Process kubelet w1", "Certificate certificate w1", "ready", "Gap kubelet w1",
+			"Gap kubelet w1",
+			"Gap kubelet w1",
+			"Process kubelet w1", "Certificate certificate w1", "ready", "Certificate certificate w1", "ready")
+		var whys []string
+		for _, e := range tape.events {
+			if e.Type == TypeGap {
+				if e.Source != "node" {
+					t.Errorf("a gap of source %q", e.Source)
+				}
+				whys = append(whys, strings.TrimPrefix(e.Detail["why"], "watching the kubelet on w1: "))
+			}
+		}
+		wantLines(t, whys, "not running", "connection reset", "container paused", `unexpected line "what is this"`, "the watching shell ended")
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returned %v after its context ended", err)
+		}
+		if last := tape.lines(); last[len(last)-1] != "ready" {
+			t.Errorf("the end of the context left %q", last[len(last)-1])
+		}
+	})
+}
+
+func TestCompareClocks(t *testing.T) {
+	const mine, other = "6fa7d81b-37d4-4ff2-a2a0-111111111111", "6fa7d81b-37d4-4ff2-a2a0-222222222222"
+	for name, tc := range map[string]struct {
+		boot  string // of the node
+		there time.Duration
+		mine  string
+		want  Clock
+	}{
+		"one kernel":               {mine, time.Hour, mine + "\n", Clock{Same: true}},
+		"another kernel, ahead":    {other, 5 * time.Second, mine, Clock{Offset: 5*time.Second + 100*time.Millisecond, Error: 300 * time.Millisecond}},
+		"another kernel, behind":   {other, -5 * time.Second, mine, Clock{Offset: -5*time.Second + 100*time.Millisecond, Error: 300 * time.Millisecond}},
+		"observer without boot id": {other, 0, "", Clock{Offset: 100 * time.Millisecond, Error: 300 * time.Millisecond}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &scriptedNode{do: []func(context.Context, io.Writer) error{func(_ context.Context, w io.Writer) error {
+					time.Sleep(400 * time.Millisecond) // there ...
+					at := time.Now().Add(tc.there)
+					time.Sleep(200 * time.Millisecond) // ... and back
+					_, err := fmt.Fprintf(w, "%d.%09d\n%s\n", at.Unix(), at.Nanosecond(), tc.boot)
+					return err
+				}}}
+				got, err := CompareClocks(t.Context(), n, tc.mine)
+				if err != nil || got != tc.want {
+					t.Errorf("got %+v, %v; want %+v", got, err, tc.want)
+				}
+			})
+		})
+	}
+	for name, do := range map[string]func(context.Context, io.Writer) error{
+		"command fails": says("", errors.New("no such container")),
+		"one word":      func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, "1767323045.000000006\n"); return err },
+		"no date":       func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, "now\n"+other+"\n"); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := CompareClocks(t.Context(), &scriptedNode{do: []func(context.Context, io.Writer) error{do}}, mine); err == nil || !strings.Contains(err.Error(), "comparing clocks") {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestKubeletScriptSendsNoKey(t *testing.T) {
+	// The file holds certificate and key; only the blocks between these marks may leave.
+	if !strings.Contains(kubeletScript, `sed -n '/BEGIN CERT/,/END CERT/p' $cert`) || strings.Contains(kubeletScript, "cat $cert") || strings.Contains(kubeletScript, "base64 $cert") {
+		t.Error("the script does not filter the certificate file")
+	}
+}
