@@ -74,36 +74,41 @@ func table(b *strings.Builder, r *judge.Run) {
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "MILESTONE\tNODE\tSECONDS\tCOUNTED FROM\tVALUE\tWINDOW\t\tNOTE\n")
 	for _, m := range r.Milestones {
-		seconds, from, value, window := "-", "", "", ""
-		if m.Seconds != nil {
-			seconds = fmt.Sprintf("%.2f", *m.Seconds)
-		}
-		if m.After != nil {
-			from = m.After.Name
-			if m.Seconds != nil {
-				value = fmt.Sprintf("%.2f", m.After.Seconds)
-			}
-		}
-		note := m.Note
-		if m.Window != nil {
-			window = m.Window.String()
-			if m.Window.Class != judge.Derived {
-				window = m.Window.Class
-			}
-			if len(m.Window.Intervals) > 1 && m.Window.Branch != "" {
-				note = join(m.Window.Branch, note)
-			}
-		}
-		if m.Limit != nil {
-			window += fmt.Sprintf(" limit [%g, %g]", m.Limit.Min, m.Limit.Max)
-		}
-		if m.Never {
-			window = "never"
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Title(), short(m.Node, r.Cluster), seconds, from, value, window, mark(m.Verdict), note)
+		fmt.Fprintln(tw, strings.Join(cells(m, r.Cluster), "\t"))
 	}
 	_ = tw.Flush() // a strings.Builder does not fail
 	b.WriteString("\n")
+}
+
+// cells are the columns of one milestone, in text and Markdown alike.
+func cells(m judge.Result, cluster string) []string {
+	seconds, from, value, window := "-", "", "", ""
+	if m.Seconds != nil {
+		seconds = fmt.Sprintf("%.2f", *m.Seconds)
+	}
+	if m.After != nil {
+		from = m.After.Name
+		if m.Seconds != nil {
+			value = fmt.Sprintf("%.2f", m.After.Seconds)
+		}
+	}
+	note := m.Note
+	if m.Window != nil {
+		window = m.Window.String()
+		if m.Window.Class != judge.Derived {
+			window = m.Window.Class
+		}
+		if len(m.Window.Intervals) > 1 && m.Window.Branch != "" {
+			note = join(m.Window.Branch, note)
+		}
+	}
+	if m.Limit != nil {
+		window += fmt.Sprintf(" limit [%g, %g]", m.Limit.Min, m.Limit.Max)
+	}
+	if m.Never {
+		window = "never"
+	}
+	return []string{m.Title(), short(m.Node, cluster), seconds, from, value, window, mark(m.Verdict), note}
 }
 
 func heartbeats(b *strings.Builder, r *judge.Run) {

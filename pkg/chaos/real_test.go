@@ -85,7 +85,7 @@ func TestRealUndoAndRepairLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if run.Outcome != judge.OutcomeDirty {
-		t.Errorf("outcome is %s (%v), want %s", run.Outcome, run.Reasons, judge.OutcomeDirty)
+		t.Fatalf("outcome is %s (%v), want %s", run.Outcome, run.Reasons, judge.OutcomeDirty)
 	}
 	t.Logf("dirty: %s", strings.Join(run.Reasons, "\n"))
 	for range 2 { // any number of times

@@ -231,7 +231,7 @@ func TestKubeletBeginsAgainAfterABrokenStream(t *testing.T) {
 			says("", errors.New("not running")),
 			says(process, errors.New("connection reset")), // before the certificate: not ready yet
 			says(process+certificate, errors.New("container paused")),
-			says("what is this\n", nil),
+			says("bash: sorry\n", nil),
 			func(_ context.Context, w io.Writer) error { io.WriteString(w, certificate[:20]); return nil },
 			says(process+certificate+certificate, nil),
 		}}
@@ -256,7 +256,7 @@ func TestKubeletBeginsAgainAfterABrokenStream(t *testing.T) {
 				whys = append(whys, strings.TrimPrefix(e.Detail["why"], "watching the kubelet on w1: "))
 			}
 		}
-		wantLines(t, whys, "not running", "connection reset", "container paused", `unexpected line "what is this"`, "the watching shell ended")
+		wantLines(t, whys, "not running", "connection reset", "container paused", `unexpected line "bash: sorry"`, "the watching shell ended")
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Run returned %v after its context ended", err)
@@ -298,8 +298,14 @@ func TestCompareClocks(t *testing.T) {
 	}
 	for name, do := range map[string]func(context.Context, io.Writer) error{
 		"command fails": says("", errors.New("no such container")),
-		"one word":      func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, "1767323045.000000006\n"); return err },
-		"no date":       func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, "now\n"+other+"\n"); return err },
+		"one word": func(_ context.Context, w io.Writer) error {
+			_, err := io.WriteString(w, "1767323045.000000006\n")
+			return err
+		},
+		"no date": func(_ context.Context, w io.Writer) error {
+			_, err := io.WriteString(w, "now\n"+other+"\n")
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := CompareClocks(t.Context(), &scriptedNode{do: []func(context.Context, io.Writer) error{do}}, mine); err == nil || !strings.Contains(err.Error(), "comparing clocks") {
