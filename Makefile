@@ -1,6 +1,7 @@
 # Each target is one line; what it does is in hack/ and in the flatline binary.
 .DEFAULT_GOAL := help
 PROFILE ?= default
+KEEP ?= never
 
 .PHONY: help
 help: ## Show this list
@@ -8,11 +9,19 @@ help: ## Show this list
 
 .PHONY: experiment
 experiment: setup ## Run one experiment: make experiment NAME=csr-denied PROFILE=fast
-	@bin/flatline run "$(NAME)" --profile "$(PROFILE)"
+	@bin/flatline run "$(NAME)" --profile "$(PROFILE)" --keep "$(KEEP)" $(if $(HOLD),--hold) $(if $(CLUSTER),--cluster "$(CLUSTER)")
 
 .PHONY: test
 test: setup ## Run every check and test, the smoke suite on a real cluster included
 	@hack/test
+
+.PHONY: judge
+judge: setup-binary ## Judge a recorded run by today's rules: make judge RUN=_artifacts/csr-denied/latest
+	@bin/flatline judge "$(RUN)"
+
+.PHONY: kill-test
+kill-test: setup ## Kill the runner on real clusters, N times in each phase, and heal: make kill-test N=3
+	@hack/kill-test "$(N)"
 
 .PHONY: heal
 heal: setup-binary ## Put right what a run left behind: make heal RUN=_artifacts/csr-denied/latest

@@ -41,7 +41,7 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s: label fault is %q, the fault is %q", name, file.Metadata.Labels["fault"], file.Spec.Fault.Type)
 		}
 		if _, ok := file.Spec.Profiles["fast"]; !ok {
-			t.Errorf("%s has no profile fast", name)
+			t.Fatalf("%s has no profile fast", name)
 		}
 		file.Spec.Profiles[chaos.DefaultProfile] = nil
 		for profile := range file.Spec.Profiles {

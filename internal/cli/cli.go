@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +13,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,7 +49,7 @@ func (e *codeError) Unwrap() error { return e.err }
 
 // Main runs one command and returns the exit code.
 func Main(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(stderr)
 	defer stop()
 	root := command(stdout, stderr)
 	root.SetArgs(args)
@@ -73,6 +76,44 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return exitSetupFailed
 }
 
+// An interruption is what signals have asked for so far.
+type interruption struct {
+	hurry  chan struct{}          // closed by the second signal
+	folder atomic.Pointer[string] // of the run under way
+}
+
+type interruptionKey struct{}
+
+// interruptible makes a context that the first signal ends. The second asks for
+// haste; the third ends the process and says how to go on from there.
+func interruptible(stderr io.Writer) (context.Context, func()) {
+	in := &interruption{hurry: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), interruptionKey{}, in))
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for n := 1; ; n++ {
+			if _, ok := <-signals; !ok {
+				return
+			}
+			switch folder := in.folder.Load(); {
+			case n == 1:
+				cancel()
+				if folder != nil {
+					fmt.Fprintln(stderr, "\ninterrupted: undoing, repairing, collecting, deleting; once more skips the collecting")
+				}
+			case n == 2:
+				close(in.hurry)
+				fmt.Fprintln(stderr, "\nin a hurry: undoing and deleting only; once more leaves everything as it is")
+			case folder != nil:
+				fmt.Fprintf(stderr, "\nleft as it is; this puts it right:\n  flatline heal %s && flatline clean\n", *folder)
+				os.Exit(judge.OutcomeDirty.ExitCode())
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(signals); close(signals); cancel() }
+}
+
 func command(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "flatline",
@@ -87,7 +128,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &chaos.InvalidError{Text: fmt.Sprintf("%v; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(runCommand(stdout, stderr), listCommand(stdout), reportCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
+	root.AddCommand(runCommand(stdout, stderr), listCommand(stdout), judgeCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -106,7 +147,8 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 func runCommand(stdout, stderr io.Writer) *cobra.Command {
-	var profile, artifacts string
+	var profile, format, reuse string
+	opts := chaos.Options{}
 	c := &cobra.Command{
 		Use:   "run NAME",
 		Short: "Run one experiment on a cluster of its own and judge it",
@@ -131,17 +173,40 @@ NODE_IMAGE in the environment chooses the node image.`,
 			return fmt.Errorf("say which experiment: one of %s", strings.Join(names, ", "))
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
 			exp, err := load(args[0], profile)
 			if err != nil {
 				return err
 			}
-			return runExperiment(c.Context(), exp, artifacts, stdout, stderr)
+			if !slices.Contains(keepValues, opts.Keep) {
+				return &chaos.InvalidError{Text: fmt.Sprintf("--keep %s: want one of %s", opts.Keep, strings.Join(keepValues, ", "))}
+			}
+			if reuse != "" {
+				if opts.Cluster, err = chaos.OpenCluster(c.Context(), reuse, opts.Artifacts); err != nil {
+					return err
+				}
+			}
+			return runExperiment(c.Context(), exp, opts, format, stdout, stderr)
 		},
 	}
 	c.Flags().StringVar(&profile, "profile", chaos.DefaultProfile, "timers to run with: default are Kubernetes' own, fast are short")
-	c.Flags().StringVar(&artifacts, "artifacts", defaultArtifacts(), "folder for the records of runs; $ARTIFACTS")
+	c.Flags().StringVar(&opts.Artifacts, "artifacts", defaultArtifacts(), "folder for the records of runs; $ARTIFACTS")
+	c.Flags().StringVar(&opts.Keep, "keep", chaos.KeepNever, "keep the cluster: "+strings.Join(keepValues, ", ")+"; one that could not be put right is always kept")
+	c.Flags().BoolVar(&opts.Pause, "hold", false, "stop before the undo, to look around")
+	c.Flags().StringVar(&reuse, "cluster", "", "run on this kept cluster, and keep it")
+	outputFlag(c, &format)
+	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		names, _ := chaos.Names(experiments.FS)
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	_ = c.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions([]string{chaos.DefaultProfile, "fast"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
+
+// keepValues are the values of --keep.
+var keepValues = []string{chaos.KeepNever, chaos.KeepOnFailure, chaos.KeepAlways}
 
 // load finds an experiment by its name, or in a file.
 func load(name, profile string) (*chaos.Experiment, error) {
@@ -162,24 +227,34 @@ func defaultArtifacts() string {
 	return "_artifacts"
 }
 
-func runExperiment(ctx context.Context, exp *chaos.Experiment, artifacts string, stdout, stderr io.Writer) error {
+func runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Options, format string, stdout, stderr io.Writer) error {
 	live := report.NewLive(stderr, isTerminal(stderr))
+	in, _ := ctx.Value(interruptionKey{}).(*interruption)
 	var mu sync.Mutex
-	run, err := chaos.Run(ctx, exp, chaos.Options{
-		Artifacts: artifacts, Image: imageChoice(ctx), Log: stderr,
-		Progress: func(u chaos.Update) { mu.Lock(); defer mu.Unlock(); live.Show(report.News(u)) },
-	})
+	opts.Image, opts.Log = imageChoice(ctx), stderr
+	opts.Hurry = in.hurry
+	opts.Progress = func(u chaos.Update) {
+		in.folder.Store(&u.Folder)
+		mu.Lock()
+		defer mu.Unlock()
+		live.Show(report.News{Elapsed: u.Elapsed, Phase: u.Phase, Text: u.Text, Milestone: u.Milestone, Next: u.Next})
+	}
+	run, err := chaos.Run(ctx, exp, opts)
 	if run == nil {
 		return err
 	}
-	if werr := report.Text(stdout, run); werr != nil {
+	dir := chaos.Folder(opts.Artifacts, run)
+	if werr := errors.Join(report.Folder(dir, run), report.Print(stdout, format, run), tellCI(run, stderr)); werr != nil {
 		return werr
 	}
-	dir := chaos.Folder(artifacts, run)
 	if run.Outcome == judge.OutcomeDirty {
 		fmt.Fprintf(stderr, "\nthe cluster could not be put right; this repairs it, and can be repeated:\n  flatline heal %s\n", dir)
 	}
-	fmt.Fprintf(stdout, "%s\n", dir)
+	if format == "text" || format == "wide" {
+		fmt.Fprintln(stdout, dir)
+	} else {
+		fmt.Fprintln(stderr, dir)
+	}
 	if err != nil { // interrupted
 		if run.Outcome == judge.OutcomeDirty {
 			return &codeError{code: run.Outcome.ExitCode()}
@@ -190,6 +265,25 @@ func runExperiment(ctx context.Context, exp *chaos.Experiment, artifacts string,
 		return &codeError{code: code}
 	}
 	return nil
+}
+
+// tellCI writes the step summary and the annotations of GitHub Actions, where
+// those are asked for.
+func tellCI(run *judge.Run, stderr io.Writer) error {
+	if os.Getenv("GITHUB_ACTIONS") == "true" {
+		if err := report.Annotations(stderr, run); err != nil {
+			return err
+		}
+	}
+	name := os.Getenv("GITHUB_STEP_SUMMARY")
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("writing the step summary: %w", err)
+	}
+	return errors.Join(report.Markdown(f, run), f.Close())
 }
 
 func isTerminal(w io.Writer) bool {
@@ -263,34 +357,94 @@ func listCommand(stdout io.Writer) *cobra.Command {
 	}
 }
 
-func reportCommand(stdout io.Writer) *cobra.Command {
-	return &cobra.Command{
-		Use:   "report TIMELINE...",
-		Short: "Judge recorded timelines by today's rules: one is shown whole, several in a table",
-		Args:  cobra.MinimumNArgs(1),
+func judgeCommand(stdout io.Writer) *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use:   "judge RUN...",
+		Short: "Judge recorded runs by today's rules: one is shown whole, with what changed; several in a table",
+		Long: `Judge recorded runs by today's rules.
+
+RUN is the folder of a run, or a recorded timeline (.jsonl or .jsonl.gz). One run
+is shown whole, with what changed since it was judged last. Several are summed up
+in a table.`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
 			var runs []*judge.Run
 			for _, name := range args {
-				t, err := observe.ReadTimelineFile(name)
+				run, err := judgeRecord(name)
 				if err != nil {
-					return &chaos.InvalidError{Text: err.Error()}
-				}
-				run, err := judge.Judge(t)
-				if err != nil {
-					return &chaos.InvalidError{Text: fmt.Sprintf("%s: %v", name, err)}
+					return err
 				}
 				runs = append(runs, run)
 			}
-			if len(runs) == 1 {
-				return report.Text(stdout, runs[0])
+			if len(runs) > 1 {
+				return report.Summary(stdout, runs)
 			}
-			return report.Summary(stdout, runs)
+			if err := report.Print(stdout, format, runs[0]); err != nil {
+				return err
+			}
+			return tellChanges(stdout, format, args[0], runs[0])
 		},
 	}
+	outputFlag(c, &format)
+	return c
+}
+
+// judgeRecord judges the timeline of a run's folder, or a timeline by itself.
+func judgeRecord(name string) (*judge.Run, error) {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		name = filepath.Join(name, "timeline.jsonl")
+	}
+	t, err := observe.ReadTimelineFile(name)
+	if err != nil {
+		return nil, &chaos.InvalidError{Text: err.Error()}
+	}
+	run, err := judge.Judge(t)
+	if err != nil {
+		return nil, &chaos.InvalidError{Text: fmt.Sprintf("%s: %v", name, err)}
+	}
+	return run, nil
+}
+
+// tellChanges compares a run with the verdict that lies in its folder.
+func tellChanges(stdout io.Writer, format, dir string, now *judge.Run) error {
+	data, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	if err != nil || format != "text" && format != "wide" {
+		return nil // a timeline by itself, or an answer for a program
+	}
+	var was judge.Run
+	if err := json.Unmarshal(data, &was); err != nil {
+		return &chaos.InvalidError{Text: fmt.Sprintf("%s: %v", filepath.Join(dir, "run.json"), err)}
+	}
+	changes := judge.Changes(&was, now)
+	if len(changes) == 0 {
+		_, err = fmt.Fprintln(stdout, "\nnothing changed since it was judged last")
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "\nchanged since it was judged last:\n  %s\n", strings.Join(changes, "\n  "))
+	return err
+}
+
+// outputFlag adds -o.
+func outputFlag(c *cobra.Command, format *string) {
+	c.Flags().StringVarP(format, "output", "o", "text", "one of "+strings.Join(report.Formats, ", "))
+	// The only error is that the flag does not exist.
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(report.Formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func checkFormat(format string) error {
+	if slices.Contains(report.Formats, format) {
+		return nil
+	}
+	return &chaos.InvalidError{Text: fmt.Sprintf("-o %s: want one of %s", format, strings.Join(report.Formats, ", "))}
 }
 
 func healCommand(stderr io.Writer) *cobra.Command {
-	return &cobra.Command{
+	var check bool
+	c := &cobra.Command{
 		Use:   "heal FOLDER",
 		Short: "Put right what a run left behind, from the journal in its folder; may be repeated",
 		Args:  cobra.ExactArgs(1),
@@ -298,26 +452,47 @@ func healCommand(stderr io.Writer) *cobra.Command {
 			if _, err := os.Stat(filepath.Join(args[0], "journal.jsonl")); errors.Is(err, fs.ErrNotExist) {
 				return &chaos.InvalidError{Text: fmt.Sprintf("%s: there is no journal.jsonl: name the folder of a run", args[0])}
 			}
+			if check {
+				diffs, err := chaos.Compare(c.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if len(diffs) > 0 {
+					return &codeError{code: judge.OutcomeDirty.ExitCode(), err: fmt.Errorf("not as it was before the run:\n  %s", strings.Join(diffs, "\n  "))}
+				}
+				fmt.Fprintln(stderr, "as it was before the run, or gone")
+				return nil
+			}
 			if err := chaos.Heal(c.Context(), args[0], func(s string) { fmt.Fprintln(stderr, s) }); err != nil {
+				if errors.Is(err, chaos.ErrBusy) {
+					return err
+				}
 				return &codeError{code: judge.OutcomeDirty.ExitCode(), err: err}
 			}
+			fmt.Fprintln(stderr, "as it was before the run, or gone")
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&check, "check", false, "say only what is not as it was")
+	return c
 }
 
 func cleanCommand(stderr io.Writer) *cobra.Command {
-	return &cobra.Command{
+	var dryRun bool
+	c := &cobra.Command{
 		Use:   "clean",
-		Short: "Delete every cluster that flatline made",
+		Short: "Delete every cluster that flatline made and on which no process is at work",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			infos, err := cluster.List(c.Context())
+			infos, err := chaos.Idle(c.Context())
 			if err != nil {
 				return err
 			}
 			for _, i := range infos {
-				fmt.Fprintf(stderr, "deleting cluster %s\n", i.Name)
+				fmt.Fprintf(stderr, "cluster %s of run %s: %s\n", i.Name, i.RunID, strings.Join(i.Containers, " "))
+				if dryRun {
+					continue
+				}
 				if err := cluster.Delete(c.Context(), i.Name); err != nil {
 					return err
 				}
@@ -325,4 +500,6 @@ func cleanCommand(stderr io.Writer) *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "list them only")
+	return c
 }

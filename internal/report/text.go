@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -34,10 +35,15 @@ func mark(v judge.Verdict) string {
 
 // Text writes the answer of a run: the table of milestones, what surrounds it,
 // and the outcome as the last word.
-func Text(out io.Writer, r *judge.Run) error {
+func Text(out io.Writer, r *judge.Run) error { return text(out, r, false) }
+
+// Wide is Text with the source of every time and the term that ruled its window.
+func Wide(out io.Writer, r *judge.Run) error { return text(out, r, true) }
+
+func text(out io.Writer, r *judge.Run, wide bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, profile %s, Kubernetes %s, target %s\n\n", r.Experiment, r.Profile, r.KubernetesVersion, strings.Join(r.Target, " "))
-	table(&b, r)
+	table(&b, r, wide)
 	heartbeats(&b, r)
 	if len(r.ControlNodes) > 0 {
 		fmt.Fprintf(&b, "control nodes %s: %s\n", shorts(r.ControlNodes, r.Cluster), unchanged(r))
@@ -67,14 +73,26 @@ func Text(out io.Writer, r *judge.Run) error {
 
 // table writes the milestones of the targets; those of control nodes only where
 // there are any, which is never good news.
-func table(b *strings.Builder, r *judge.Run) {
+func table(b *strings.Builder, r *judge.Run, wide bool) {
 	if len(r.Milestones) == 0 {
 		return
 	}
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tw, "MILESTONE\tNODE\tSECONDS\tCOUNTED FROM\tVALUE\tWINDOW\t\tNOTE\n")
+	head := []string{"MILESTONE", "NODE", "SECONDS", "COUNTED FROM", "VALUE", "WINDOW", "", "NOTE"}
+	if wide {
+		head = append(head, "SEEN BY", "WINDOW COMES FROM")
+	}
+	fmt.Fprintln(tw, strings.Join(head, "\t"))
 	for _, m := range r.Milestones {
-		fmt.Fprintln(tw, strings.Join(cells(m, r.Cluster), "\t"))
+		row := cells(m, r.Cluster)
+		if wide {
+			why := ""
+			if m.Window != nil {
+				why = m.Window.Why
+			}
+			row = append(row, strings.Join(slices.Sorted(maps.Keys(m.Seen)), ","), why)
+		}
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
 	_ = tw.Flush() // a strings.Builder does not fail
 	b.WriteString("\n")

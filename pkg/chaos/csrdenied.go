@@ -62,7 +62,8 @@ func (f *csrDenied) undo(t *Target) []Step {
 	}
 	for _, n := range t.Nodes {
 		steps = append(steps, Step{Desc: "deleting the unanswered requests of " + n.Name, On: t.ControlPlane.Name, Script: inStage(t.RunID,
-			fmt.Sprintf(`%[1]sget csr -o go-template='{{range .items}}{{if and (eq .spec.username "system:node:%[2]s") (not .status.certificate)}}{{.metadata.name}} {{end}}{{end}}' | xargs -r %[1]sdelete csr --ignore-not-found >/dev/null`, admin, n.Name))})
+			fmt.Sprintf(`set -o pipefail
+%[1]sget csr -o go-template='{{range .items}}{{if and (eq .spec.username "system:node:%[2]s") (not .status.certificate)}}{{.metadata.name}} {{end}}{{end}}' | xargs -r %[1]sdelete csr --ignore-not-found >/dev/null`, admin, n.Name))})
 	}
 	return append(steps, Step{Desc: "restoring the binding that approves rotation", On: t.ControlPlane.Name, Script: inStage(t.RunID,
 		fmt.Sprintf("[ -e binding-before ] || exit 0\n%spatch clusterrolebinding %s --type=merge --patch-file=binding-before >/dev/null && date +%%s.%%N", admin, rotationBinding))})
@@ -98,7 +99,7 @@ func (f *csrDenied) restrict(ctx context.Context, t *Target) (time.Time, error) 
 	for _, n := range t.ControlNodes {
 		users = append(users, fmt.Sprintf(`{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"system:node:%s"}`, n.Name))
 	}
-	out, err := t.ControlPlane.script(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -e
+	out, err := t.ControlPlane.script(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
 %[1]sget clusterrolebinding %[2]s -o json | jq '{subjects}' > binding-before.new
 sync binding-before.new; mv binding-before.new binding-before
 %[1]spatch clusterrolebinding %[2]s --type=merge -p '{"subjects":[%[3]s]}' >/dev/null
@@ -141,7 +142,9 @@ func (f *csrDenied) Witness(ctx context.Context, t *Target) (Evidence, error) {
 				continue
 			}
 			state = fmt.Sprintf("%s is %s", c.Name, observe.CSRState(c))
-			bites = observe.CSRState(c) == "Pending" && time.Since(c.CreationTimestamp.Time) > unanswered
+			if bites = observe.CSRState(c) == "Pending" && time.Since(c.CreationTimestamp.Time) > unanswered; bites {
+				break // the list is in the order of random names
+			}
 		}
 		seen = append(seen, n.Name+": "+state)
 		ev.Biting = ev.Biting && bites

@@ -418,6 +418,15 @@ func (e *Experiment) validate() field.ErrorList {
 	if s.Target.Count < 1 || s.Target.Count >= s.Cluster.Workers {
 		errs = append(errs, field.Invalid(root.Child("target", "count"), s.Target.Count, "at least 1 and fewer than the workers: one must be left alone"))
 	}
+	for i, t := range s.Canaries.Tolerations {
+		at := root.Child("canaries", "tolerations").Index(i)
+		if time.Duration(t)%time.Second != 0 {
+			errs = append(errs, field.Invalid(at, t.String(), "whole seconds, as tolerationSeconds of Kubernetes"))
+		}
+		if slices.Contains(s.Canaries.Tolerations[:i], t) {
+			errs = append(errs, field.Duplicate(at, t.String()))
+		}
+	}
 	errs = append(errs, s.Fault.validate(root.Child("fault"))...)
 	errs = append(errs, validateExpectations(root.Child("expect"), s.Expect, s.Canaries)...)
 	errs = append(errs, validateExpectations(root.Child("never"), s.Never, s.Canaries)...)

@@ -125,7 +125,11 @@ func ReadJournal(r io.Reader) ([]Record, error) {
 		dec := json.NewDecoder(bytes.NewReader(line))
 		dec.DisallowUnknownFields()
 		var rec Record
-		if err := dec.Decode(&rec); err != nil {
+		err = dec.Decode(&rec)
+		if err == nil && dec.More() {
+			err = errors.New("more than one record")
+		}
+		if err != nil {
 			return nil, fmt.Errorf("reading journal: line %d: %w", n, err)
 		}
 		switch {

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
+	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
 // spareLife is how long the spare certificate is valid: long enough that a node
@@ -69,7 +69,7 @@ func (r *run) repairSteps() []Step {
 	return steps
 }
 
-// snapshotScript prints what a run must leave as it found it.
+// snapshotScript prints what a run must leave as it found it in a node.
 const snapshotScript = `
 echo kubelet=$(systemctl is-active kubelet)
 echo kubeconfig=$(sha256sum < /etc/kubernetes/kubelet.conf | cut -c1-16)
@@ -82,11 +82,19 @@ echo staged=$(ls /var/lib/flatline 2>/dev/null | tr '\n' ' ')
 echo timers=$(systemctl list-units --all --no-legend 'flatline-*' | wc -l)
 `
 
-// snapshot records what a target and the cluster look like, before or after.
-func (r *run) snapshot(ctx context.Context, when string) {
-	for _, n := range append([]Node{r.target.ControlPlane}, r.target.Nodes...) {
-		d := map[string]string{"when": when}
-		out, err := n.script(ctx, nil, snapshotScript)
+// clusterScript prints what a run must leave as it found it in the API. It runs on
+// the control-plane node.
+const clusterScript = `
+echo subjects=$(` + admin + `get clusterrolebinding ` + rotationBinding + ` -o jsonpath='{range .subjects[*]}{.kind} {.name}, {end}')
+echo nodes=$(` + admin + `get nodes -o jsonpath='{range .items[*]}{.metadata.name} Ready={.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}; {end}')
+`
+
+// readState reads what a run must leave as it found it, by object.
+func readState(ctx context.Context, nodes map[string]Node, controlPlane string) map[string]map[string]string {
+	state := map[string]map[string]string{}
+	read := func(object string, n Node, script string) {
+		d := map[string]string{}
+		out, err := n.script(ctx, nil, script)
 		if err != nil {
 			d["unreadable"] = err.Error()
 		}
@@ -95,20 +103,23 @@ func (r *run) snapshot(ctx context.Context, when string) {
 				d[k] = v
 			}
 		}
-		r.fact(judge.TypeSnapshot, "node "+n.Name, d)
+		state[object] = d
 	}
-	d := map[string]string{"when": when}
-	if b, err := r.target.Client.RbacV1().ClusterRoleBindings().Get(ctx, rotationBinding, metav1.GetOptions{}); err != nil {
-		d["unreadable"] = err.Error()
-	} else {
-		var subjects []string
-		for _, s := range b.Subjects {
-			subjects = append(subjects, s.Kind+" "+s.Name)
-		}
-		sort.Strings(subjects)
-		d["subjects"] = strings.Join(subjects, ", ")
+	for name, n := range nodes {
+		read("node "+name, n, snapshotScript)
 	}
-	r.fact(judge.TypeSnapshot, "clusterrolebinding "+rotationBinding, d)
+	read("cluster", nodes[controlPlane], clusterScript)
+	return state
+}
+
+// snapshot records the state before or after.
+func (r *run) snapshot(ctx context.Context, when string) {
+	state := readState(ctx, r.nodes, r.target.ControlPlane.Name)
+	for _, object := range slices.Sorted(maps.Keys(state)) {
+		d := state[object]
+		d["when"] = when
+		r.fact(judge.TypeSnapshot, object, d)
+	}
 }
 
 // components records which containers the control plane runs in: a change of one
@@ -126,88 +137,162 @@ func (r *run) components(ctx context.Context) {
 	}
 }
 
-// Heal puts right what a run left behind, from its journal alone. It may be
-// called any number of times, by any process; it refuses a cluster that is not
-// the one of the journal. say is told of every step.
-func Heal(ctx context.Context, dir string, say func(string)) error {
+// A patient is a cluster with the journal of the run that changed it.
+type patient struct {
+	records      []Record
+	nodes        map[string]Node
+	controlPlane string
+	before       map[string]map[string]string // the state that the run found
+}
+
+// errGone says that the cluster of a journal does not exist any more.
+var errGone = errors.New("the cluster is gone")
+
+// examine reads the journal and the timeline in a run's folder and finds the
+// cluster. It refuses one that is not the one of the journal.
+func examine(ctx context.Context, dir string) (*patient, error) {
 	f, err := os.Open(filepath.Join(dir, "journal.jsonl"))
 	if err != nil {
-		return fmt.Errorf("healing: %w", err)
+		return nil, err
 	}
 	defer f.Close()
-	records, err := ReadJournal(f)
+	p := &patient{nodes: map[string]Node{}, before: map[string]map[string]string{}}
+	if p.records, err = ReadJournal(f); err != nil {
+		return nil, err
+	}
+	c, err := cluster.Open(ctx, p.records[0].Cluster, "")
+	if errors.Is(err, cluster.ErrNotFound) {
+		return nil, errGone
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range c.Nodes() {
+		p.nodes[n.Name] = Node{n.Name, n}
+		if i == 0 {
+			p.controlPlane = n.Name
+		}
+	}
+	// A runner that was killed may have left no whole timeline: then there is
+	// nothing to compare with, and the steps still run.
+	if t, err := observe.ReadTimelineFile(filepath.Join(dir, "timeline.jsonl")); err == nil {
+		for _, e := range t.Events {
+			if e.Type == judge.TypeSnapshot && e.Detail["when"] == "before" {
+				p.before[e.Object] = e.Detail
+			}
+		}
+	}
+	return p, nil
+}
+
+// differences says what is not as the run found it.
+func (p *patient) differences(ctx context.Context) []string {
+	var diffs []string
+	now := readState(ctx, p.nodes, p.controlPlane)
+	for _, object := range slices.Sorted(maps.Keys(now)) {
+		was, known := p.before[object]
+		if !known {
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(now[object])) {
+			if now[object][key] != was[key] {
+				diffs = append(diffs, fmt.Sprintf("%s: %s was %q and is %q", object, key, was[key], now[object][key]))
+			}
+		}
+	}
+	return diffs
+}
+
+// Compare says what is not as a run found it, from the record in its folder. A
+// cluster that is gone has no differences.
+func Compare(ctx context.Context, dir string) ([]string, error) {
+	p, err := examine(ctx, dir)
+	if errors.Is(err, errGone) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("comparing with the state before %s: %w", dir, err)
+	}
+	return p.differences(ctx), nil
+}
+
+// Heal puts right what a run left behind, from its journal alone, and compares
+// the result with what the run had found. It may be called any number of times,
+// by any process. say is told of every step.
+func Heal(ctx context.Context, dir string, say func(string)) error {
+	p, err := examine(ctx, dir)
+	if errors.Is(err, errGone) {
+		say("the cluster is gone: there is nothing to heal")
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("healing %s: %w", dir, err)
 	}
-	name := records[0].Cluster
-	infos, err := cluster.List(ctx)
+	l, err := lockCluster(p.records[0].Cluster)
 	if err != nil {
-		return fmt.Errorf("healing: %w", err)
+		return fmt.Errorf("healing %s: %w", dir, err)
 	}
-	gone := true
-	for _, i := range infos {
-		gone = gone && (i.Name != name || len(i.Containers) == 0)
+	defer l.release()
+	if err := p.heal(ctx, say); err != nil {
+		return fmt.Errorf("healing %s: %w", dir, err)
 	}
-	if gone {
-		say(fmt.Sprintf("cluster %s is gone: nothing to heal", name))
-		return nil
+	if diffs := p.differences(ctx); len(diffs) > 0 {
+		return fmt.Errorf("healing %s: every step went well, but\n  %s", dir, strings.Join(diffs, "\n  "))
 	}
-	c, err := cluster.Open(ctx, name, "")
-	if err != nil {
-		return fmt.Errorf("healing: %w", err)
-	}
-	nodes := map[string]Node{}
-	for _, n := range c.Nodes() {
-		nodes[n.Name] = Node{n.Name, n}
-	}
+	return nil
+}
+
+// heal runs the steps. What is staged is removed only when all else went well: it
+// is needed for the next try.
+func (p *patient) heal(ctx context.Context, say func(string)) error {
 	var errs []error
-	for _, kind := range []string{"undo", "repair", "clean"} {
-		if kind == "clean" {
-			if len(errs) > 0 {
-				break // what is staged is needed for the next try
-			}
-			for _, t := range targetsOf(records) {
-				if err := waitReady(ctx, nodes, t); err != nil {
-					errs = append(errs, err)
-				}
-			}
-			if len(errs) > 0 {
-				break
-			}
-		}
-		for _, s := range stepsOf(records, kind) {
+	run := func(kind string) {
+		for _, s := range stepsOf(p.records, kind) {
 			say(s.Desc + " on " + s.On)
-			if _, err := runSteps(ctx, nodes, []Step{s}); err != nil {
+			if _, err := runSteps(ctx, p.nodes, []Step{s}); err != nil {
 				errs = append(errs, err)
 			}
 		}
 	}
+	run("undo")
+	run("repair")
+	for _, n := range targetsOf(p.records) {
+		say("waiting for " + n + " to be Ready, untainted and with a certificate of its own")
+		if _, err := p.nodes[p.controlPlane].script(ctx, nil, waitHealthy(n)); err != nil {
+			errs = append(errs, fmt.Errorf("waiting for node %s: %w", n, err))
+		}
+		if _, err := p.nodes[n].script(ctx, nil, waitRotated); err != nil {
+			errs = append(errs, fmt.Errorf("waiting for node %s to rotate: %w", n, err))
+		}
+	}
+	if len(errs) == 0 {
+		run("clean")
+	}
 	return errors.Join(errs...)
 }
 
-// targetsOf are the nodes that a journal repairs.
-func targetsOf(records []Record) []string {
-	seen := map[string]bool{}
-	for _, s := range stepsOf(records, "repair") {
-		seen[s.On] = true
-	}
-	var names []string
-	for n := range seen {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
+// waitHealthy waits up to a minute until a node is Ready and its taints are gone.
+func waitHealthy(node string) string {
+	return fmt.Sprintf(`%[1]swait --for=condition=Ready --timeout=60s node/%[2]s >/dev/null || exit 1
+for i in $(seq 60); do
+  case "$(%[1]sget node %[2]s -o jsonpath='{.spec.taints[*].key}')" in *unreachable*|*not-ready*) sleep 1;; *) exit 0;; esac
+done
+echo "the taints of %[2]s do not go" >&2; exit 1`, admin, node)
 }
 
-// waitReady waits until the API server says that a repaired node is Ready.
-func waitReady(ctx context.Context, nodes map[string]Node, name string) error {
-	for _, n := range nodes {
-		if !strings.HasSuffix(n.Name, "-control-plane") {
-			continue
-		}
-		if _, err := n.script(ctx, nil, admin+"wait --for=condition=Ready --timeout=60s node/"+name); err != nil {
-			return fmt.Errorf("waiting for node %s to be Ready: %w", name, err)
-		}
+// waitRotated waits up to half a minute until the kubelet has left the
+// certificate that was staged for it.
+const waitRotated = `for i in $(seq 30); do
+  case "$(readlink -f ` + pkiDir + `/kubelet-client-current.pem)" in */flatline-*) sleep 1;; *) exit 0;; esac
+done
+echo "the kubelet does not rotate its certificate" >&2; exit 1`
+
+// targetsOf are the nodes that a journal repairs.
+func targetsOf(records []Record) []string {
+	var names []string
+	for _, s := range stepsOf(records, "repair") {
+		names = append(names, s.On)
 	}
-	return nil
+	slices.Sort(names)
+	return slices.Compact(names)
 }

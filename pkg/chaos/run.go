@@ -35,12 +35,29 @@ type Options struct {
 	Progress func(Update)
 	// Log, if not nil, takes the words of the cluster's creation.
 	Log io.Writer
+	// Keep says when a cluster that the run created stays: KeepNever (also ""),
+	// KeepOnFailure or KeepAlways. A dirty one always stays.
+	Keep string
+	// Pause stops before the undo until a file named "continue" appears in the
+	// run's folder.
+	Pause bool
+	// Hurry, when it is closed, has the run skip whatever is not needed to put
+	// things right.
+	Hurry <-chan struct{}
 }
 
+// Values of Options.Keep.
+const (
+	KeepNever     = "never"
+	KeepOnFailure = "on-failure"
+	KeepAlways    = "always"
+)
+
 // An Update is one piece of news about a run: exactly one field besides Elapsed
-// is set.
+// and Folder is set.
 type Update struct {
 	Elapsed   time.Duration // since the start of the run
+	Folder    string        // of the run
 	Phase     string        // that begins now
 	Text      string        // something to tell
 	Milestone *judge.Result // that was reached
@@ -85,6 +102,9 @@ func (r *run) story(ctx context.Context) (*judge.Run, error) {
 	} else {
 		r.hold(ctx)
 	}
+	if r.opts.Pause && ctx.Err() == nil {
+		r.pause(ctx)
+	}
 	r.putRight(ctx)
 	r.collect(ctx)
 	return r.end(ctx)
@@ -105,6 +125,7 @@ type run struct {
 	opened  bool // the timeline has its header
 
 	cluster *cluster.Cluster
+	lock    *lock
 	nodes   map[string]Node
 	wrap    func(Node) Node // nil but in tests
 	target  *Target
@@ -116,7 +137,7 @@ type run struct {
 	observing time.Time
 	cpu       time.Duration
 	stopAlive func()
-	keep      bool // the cluster must not be deleted: it is dirty
+	outcome   judge.Outcome // as far as it is known before the end
 }
 
 // begin makes the run's folder and starts its clock.
@@ -158,7 +179,7 @@ func (r *run) see(e observe.Event) {
 
 func (r *run) update(u Update) {
 	if r.opts.Progress != nil {
-		u.Elapsed = time.Since(r.rec.Start())
+		u.Elapsed, u.Folder = time.Since(r.rec.Start()), r.dir
 		r.opts.Progress(u)
 	}
 }
@@ -177,10 +198,18 @@ func (r *run) phase(name string) {
 
 // setUp makes the cluster, reads what is in force there, and writes the header.
 func (r *run) setUp(ctx context.Context) error {
+	r.sweep(ctx)
 	c := r.opts.Cluster
+	name := "flatline-" + r.id[len(r.id)-4:]
+	if c != nil {
+		name = c.Name
+	}
+	var err error
+	if r.lock, err = lockCluster(name); err != nil {
+		return err
+	}
 	if c == nil {
 		r.phase("create")
-		var err error
 		if c, err = createCluster(ctx, r.exp, r.opts, r.id, r.dir, r.say); err != nil {
 			return err
 		}
@@ -206,6 +235,19 @@ func (r *run) setUp(ctx context.Context) error {
 	return r.open()
 }
 
+// sweep tells of clusters of ours that nobody uses.
+func (r *run) sweep(ctx context.Context) {
+	idle, err := Idle(ctx)
+	if err != nil {
+		r.say("%v", err)
+	}
+	for _, i := range idle {
+		if r.opts.Cluster == nil || i.Name != r.opts.Cluster.Name {
+			r.say("cluster %s of run %s is there and nobody is at work on it: kept, or left behind; flatline clean removes it", i.Name, i.RunID)
+		}
+	}
+}
+
 // CreateCluster makes a cluster that fits an experiment, to be given to several
 // runs as Options.Cluster. Its private kubeconfig lies in a folder below
 // Options.Artifacts; deleting the cluster is up to the caller.
@@ -219,6 +261,23 @@ func CreateCluster(ctx context.Context, exp *Experiment, opts Options) (*cluster
 		return nil, fmt.Errorf("making the cluster's folder: %w", err)
 	}
 	return createCluster(ctx, exp, opts, id, dir, func(string, ...any) {})
+}
+
+// OpenCluster finds a cluster that was kept, for Options.Cluster. Its kubeconfig
+// is that in the folder of the run that made it.
+func OpenCluster(ctx context.Context, name, artifacts string) (*cluster.Cluster, error) {
+	c, err := cluster.Open(ctx, name, "")
+	if errors.Is(err, cluster.ErrNotFound) {
+		return nil, invalid("there is no cluster %q of ours; flatline clean --dry-run lists those that there are", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(artifacts, "*", c.RunID, "kubeconfig"))
+	if err != nil || len(files) != 1 {
+		return nil, invalid("cluster %q: its kubeconfig is not below %s, where run %s would have put it", name, artifacts, c.RunID)
+	}
+	return cluster.Open(ctx, name, files[0])
 }
 
 func createCluster(ctx context.Context, exp *Experiment, opts Options, id, dir string, say func(string, ...any)) (*cluster.Cluster, error) {
@@ -295,9 +354,15 @@ func (r *run) readConfig(ctx context.Context) error {
 	}
 	for component, m := range r.exp.Spec.Cluster.Flags {
 		for name, want := range m {
-			if f, known := r.cfg.Flags[component][name]; known && !sameValue(f.Value, string(want)) {
-				r.cfg.Warnings = append(r.cfg.Warnings, fmt.Sprintf("flag %s of %s is %s (%s), the experiment asks for %s", name, component, f.Value, f.Origin, want))
+			f, known := r.cfg.Flags[component][name]
+			if !known || sameValue(f.Value, string(want)) {
+				continue
 			}
+			why := fmt.Sprintf("flag %s of %s is %s (%s), the experiment asks for %s", name, component, f.Value, f.Origin, want)
+			if r.opts.Cluster != nil {
+				return fmt.Errorf("cluster %s does not fit: %s", r.cluster.Name, why)
+			}
+			r.cfg.Warnings = append(r.cfg.Warnings, why)
 		}
 	}
 	tim, err := r.cfg.Timing()
@@ -630,6 +695,36 @@ func (r *run) longestHold() time.Duration {
 	return long
 }
 
+// pause waits before the undo, for somebody who wants to look around.
+func (r *run) pause(ctx context.Context) {
+	r.phase("pause")
+	file := filepath.Join(r.dir, "continue")
+	r.say("stopped before the undo; look around with\n  export KUBECONFIG=%s\nand go on with\n  touch %s", r.cluster.Kubeconfig(), file)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(file); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			r.fact(judge.TypeInterrupted, "", nil)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// hurried says whether somebody is in a hurry.
+func (r *run) hurried() bool {
+	select {
+	case <-r.opts.Hurry:
+		return true
+	default:
+		return false
+	}
+}
+
 // recoverDeadline is how long a repaired node may take to be as before.
 const recoverDeadline = 90 * time.Second
 
@@ -697,7 +792,9 @@ func (r *run) collect(ctx context.Context) {
 	defer cancel()
 	r.components(ctx)
 	r.rec.Stop()
-	if err := r.audit.ReadAll(ctx, r.rec.Emit); err != nil {
+	if r.hurried() {
+		r.rec.Emit(observe.Event{Source: "recorder", Type: observe.TypeGap, Object: "audit", Detail: map[string]string{"from": "0", "why": "there was no time to read the log as a whole"}})
+	} else if err := r.audit.ReadAll(ctx, r.rec.Emit); err != nil {
 		r.fact(observe.TypeGap, "audit", map[string]string{"from": "0", "why": err.Error()})
 	}
 	r.fact(judge.TypeCost, "", map[string]string{
@@ -706,11 +803,13 @@ func (r *run) collect(ctx context.Context) {
 	t.Header.Experiment, _ = json.Marshal(r.exp)
 	t.Header.Config, _ = json.Marshal(r.cfg)
 	verdict, err := judge.Judge(t)
-	if err != nil || verdict.Outcome != judge.OutcomePass {
+	if err == nil {
+		r.outcome = verdict.Outcome
+	}
+	if r.outcome != judge.OutcomePass && !r.hurried() {
 		r.keepLogs(ctx)
 	}
-	r.keep = err == nil && verdict.Outcome == judge.OutcomeDirty
-	if r.journal != nil && !r.keep {
+	if r.journal != nil && r.outcome != judge.OutcomeDirty {
 		if err := r.journal.Close(); err != nil {
 			r.say("closing the journal: %v", err)
 		}
@@ -745,6 +844,7 @@ func (r *run) setupFailed(ctx context.Context, err error) {
 		defer cancel()
 		r.clean(cleanup)
 	}
+	r.outcome = judge.OutcomeSetupFailed
 	r.fact(judge.TypeSetupFailed, "", map[string]string{"why": why})
 }
 
@@ -759,14 +859,15 @@ func (r *run) end(ctx context.Context) (*judge.Run, error) {
 		if err := deleteCanaries(cleanup, r.target.Client, r.id); err != nil {
 			r.say("%v", err)
 		}
-	case r.keep:
-		r.say("cluster %s is kept: it is not as it was", r.cluster.Name)
+	case r.keeps():
+		r.say("cluster %s is kept (%s); use it with\n  export KUBECONFIG=%s\nand remove it with flatline clean", r.cluster.Name, r.outcome, r.cluster.Kubeconfig())
 	default:
 		r.rec.Stop()
 		if err := r.cluster.Delete(cleanup); err != nil {
 			r.say("%v", err)
 		}
 	}
+	r.lock.release()
 	r.phase("end")
 	if !r.opened {
 		if err := r.open(); err != nil {
@@ -781,6 +882,11 @@ func (r *run) end(ctx context.Context) (*judge.Run, error) {
 		return nil, err
 	}
 	return run, context.Cause(ctx)
+}
+
+// keeps says whether the cluster stays.
+func (r *run) keeps() bool {
+	return r.outcome == judge.OutcomeDirty || r.opts.Keep == KeepAlways || r.opts.Keep == KeepOnFailure && r.outcome != judge.OutcomePass
 }
 
 // JudgeFolder judges the timeline in a run's folder and writes run.json beside it.

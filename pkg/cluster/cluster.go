@@ -110,7 +110,7 @@ func Create(ctx context.Context, spec Spec, progress io.Writer) (_ *Cluster, err
 	}()
 	log := &logger{w: progress}
 	log.print("Labelling the node image " + spec.Image)
-	if _, err := makeRunImage(ctx, spec, string(flags)); err != nil {
+	if err := makeRunImage(ctx, spec, string(flags)); err != nil {
 		return nil, fmt.Errorf("making the image of the run: %w", err)
 	}
 
@@ -317,6 +317,9 @@ func (c *Cluster) REST() *rest.Config {
 	}
 	return rest.CopyConfig(c.rest)
 }
+
+// Kubeconfig is the private file with the administrator's access to the cluster.
+func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
 
 // Delete removes the cluster as the function Delete does, and its kubeconfig.
 func (c *Cluster) Delete(ctx context.Context) error {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +28,18 @@ func TestInfos(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestFindWithoutLabels(t *testing.T) {
+	stubDocker(t, `printf 'one\tworker\ta\tr\tv1\t{}\ti\ntwo\t\tb\t\t\t\t\n'`)
+	got, err := find(t.Context(), "")
+	want := []container{
+		{name: "one", role: "worker", cluster: "a", run: "r", version: "v1", flags: "{}", image: "i"},
+		{name: "two", cluster: "b"},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v %v, want %+v", got, err, want)
 	}
 }
 
@@ -57,7 +71,7 @@ func TestPlain(t *testing.T) {
 // engineStub has one container of cluster c until it is removed for the second time.
 const engineStub = `
 case "$1" in
-ps) [ -e $stub/removed2 ] || printf 'c-control-plane\tcontrol-plane\tc\tr\tv1.37.2\t{"kubelet":{"a":"1"}}\n';;
+ps) [ -e $stub/removed2 ] || printf 'c-control-plane\tcontrol-plane\tc\tr\tv1.37.2\t{"kubelet":{"a":"1"}}\tnode:1\n';;
 rm)
   if [ -e $stub/removed ]; then touch $stub/removed2; exit; fi
   touch $stub/removed
@@ -72,12 +86,14 @@ esac
 func TestInterruptible(t *testing.T) {
 	dir := stubDocker(t, engineStub)
 	create := func() error {
-		for {
+		for range 3000 {
 			if _, err := os.Stat(filepath.Join(dir, "removed2")); err == nil {
 				return errors.New("exit status 137")
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
+		t.Error("the containers are still there")
+		return nil
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("starting etcd: no")
@@ -119,7 +135,7 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Node{Name: "c-control-plane", Role: "control-plane", IP: "172.18.0.3"}
-	if len(c.Nodes()) != 1 || *c.Nodes()[0] != *want || c.RunID != "r" || c.Version != "v1.37.2" || c.flags["kubelet"]["a"] != "1" || c.REST() != nil {
+	if len(c.Nodes()) != 1 || *c.Nodes()[0] != *want || c.RunID != "r" || c.Version != "v1.37.2" || c.Image != "node:1" || c.flags["kubelet"]["a"] != "1" || c.REST() != nil {
 		t.Errorf("%+v %+v", c, c.Nodes())
 	}
 
@@ -151,12 +167,13 @@ func TestOpen(t *testing.T) {
 }
 
 func kubeconfigOf(clusters ...string) string {
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: " + clusters[0] + "\nclusters:\n"
+	var text strings.Builder
+	fmt.Fprintf(&text, "apiVersion: v1\nkind: Config\ncurrent-context: %s\n", clusters[0])
+	fmt.Fprintf(&text, "contexts:\n- name: %s\n  context: {cluster: %s}\nclusters:\n", clusters[0], clusters[0])
 	for _, c := range clusters {
-		text += "- name: " + c + "\n  cluster: {server: 'https://127.0.0.1:1'}\n"
+		fmt.Fprintf(&text, "- name: %s\n  cluster: {server: 'https://127.0.0.1:1'}\n", c)
 	}
-	text += "contexts:\n- name: " + clusters[0] + "\n  context: {cluster: " + clusters[0] + "}\n"
-	return text
+	return text.String()
 }
 
 func TestTail(t *testing.T) {

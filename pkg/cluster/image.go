@@ -111,7 +111,7 @@ func highestBuilt(ctx context.Context) (string, error) {
 	}
 	var highest *version.Version
 	var tag string
-	for _, t := range strings.Fields(out) { // newest first
+	for t := range strings.FieldsSeq(out) { // newest first
 		v, err := version.ParseGeneric(t) // what follows the three numbers tells recipes apart
 		if err == nil && strings.HasPrefix(t, "v") && (highest == nil || highest.LessThan(v)) {
 			highest, tag = v, "flatline/node:"+t
@@ -157,7 +157,7 @@ const (
 //
 // A killed client does not stop the engine, which would then finish a container or an
 // image that nobody removes. So the single steps are not cancelled: each is short.
-func makeRunImage(ctx context.Context, s Spec, flags string) (ref string, err error) {
+func makeRunImage(ctx context.Context, s Spec, flags string) (err error) {
 	step := context.WithoutCancel(ctx)
 	id, err := docker(step, nil, "create", "--pull", "never",
 		"--label", labelCluster+"="+s.Name,
@@ -166,7 +166,7 @@ func makeRunImage(ctx context.Context, s Spec, flags string) (ref string, err er
 		"--label", labelImage+"="+s.Image,
 		s.Image)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() {
 		if _, e := docker(step, nil, "rm", "--force", "--volumes", id); e != nil {
@@ -174,31 +174,30 @@ func makeRunImage(ctx context.Context, s Spec, flags string) (ref string, err er
 		}
 	}()
 	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 
 	policy, err := archive(strings.TrimPrefix(auditPolicyFile, "/"), auditPolicy)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if _, err := docker(step, policy, "cp", "-", id+":/"); err != nil {
-		return "", err
+		return err
 	}
 	packed, err := docker(step, nil, "cp", id+":/kind/version", "-")
 	if err != nil {
-		return "", fmt.Errorf("%s is not a node image: %w", s.Image, err)
+		return fmt.Errorf("%s is not a node image: %w", s.Image, err)
 	}
 	kubernetes, err := unpack(packed)
 	if err != nil {
-		return "", fmt.Errorf("reading /kind/version of %s: %w", s.Image, err)
+		return fmt.Errorf("reading /kind/version of %s: %w", s.Image, err)
 	}
 	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 
-	ref = runImages + ":" + s.Name
-	_, err = docker(step, nil, "commit", "--change", "LABEL "+labelVersion+"="+kubernetes, id, ref)
-	return ref, err
+	_, err = docker(step, nil, "commit", "--change", "LABEL "+labelVersion+"="+kubernetes, id, runImages+":"+s.Name)
+	return err
 }
 
 // archive returns a tar stream of one file and the folder it is in.

@@ -59,7 +59,7 @@ func docker(ctx context.Context, stdin io.Reader, args ...string) (string, error
 	if err := run(ctx, stdin, &out, args...); err != nil {
 		return "", fmt.Errorf("docker %s: %w", args[0], err)
 	}
-	return strings.TrimSpace(out.String()), nil
+	return strings.TrimSuffix(out.String(), "\n"), nil // empty columns at its end stay
 }
 
 // run runs the docker client until it ends or ctx does.

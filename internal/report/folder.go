@@ -1,0 +1,56 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/flatline-chaos/flatline/pkg/judge"
+)
+
+// Folder writes every rendering of a run into its folder: report.md, junit.xml
+// and bench.txt. What is there is replaced.
+func Folder(dir string, r *judge.Run) error {
+	for name, write := range map[string]func(io.Writer, *judge.Run) error{"report.md": Markdown, "junit.xml": JUnit, "bench.txt": Bench} {
+		var b bytes.Buffer
+		if err := write(&b, r); err != nil {
+			return fmt.Errorf("writing %s: %w", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644); err != nil {
+			return fmt.Errorf("writing %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Formats are the values that Print takes.
+var Formats = []string{"text", "wide", "json", "yaml", "name"}
+
+// Print writes a run in one of the Formats; json and yaml are run.json as it is.
+func Print(out io.Writer, format string, r *judge.Run) error {
+	switch format {
+	case "text":
+		return Text(out, r)
+	case "wide":
+		return Wide(out, r)
+	case "name":
+		_, err := fmt.Fprintln(out, r.RunID)
+		return err
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err == nil && format == "yaml" {
+		data, err = yaml.JSONToYAML(data)
+	} else {
+		data = append(data, '\n')
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", format, err)
+	}
+	_, err = out.Write(data)
+	return err
+}

@@ -1,0 +1,216 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const runID = "20260102t030405z-beef"
+
+// silentFor makes the runner's last sign of life so old.
+func (n *shellNode) silentFor(d time.Duration) {
+	n.t.Helper()
+	at := time.Now().Add(-d)
+	n.must(os.Chtimes(n.path("flatline/"+runID+"/alive"), at, at))
+}
+
+func armed(t *testing.T, steps ...Step) *shellNode {
+	t.Helper()
+	n := newShellNode(t)
+	n.must(armDeadMan(t.Context(), Node{"n", n}, runID, steps))
+	return n
+}
+
+func TestDeadManTimer(t *testing.T) {
+	n := armed(t, step("a"))
+	calls := n.calls()
+	for _, want := range []string{"systemd-run ", "--unit=flatline-" + runID + " ", "--on-active=10 ", "--on-unit-active=10 ", n.here(" bash /var/lib/flatline/" + runID + "/deadman\n")} {
+		if !strings.Contains(calls, want) {
+			t.Errorf("called %q, want %q in it", calls, want)
+		}
+	}
+	if strings.Count(calls, "\n") != 1 {
+		t.Errorf("called %q", calls)
+	}
+
+	// Without a timer nothing may be broken.
+	n = newShellNode(t)
+	n.stub("systemd-run", "echo no bus >&2; exit 1")
+	if err := armDeadMan(t.Context(), Node{"worker", n}, runID, nil); err == nil || !strings.Contains(err.Error(), "arming the dead-man timer on worker: ") || !strings.Contains(err.Error(), "no bus") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestDeadMan(t *testing.T) {
+	n := armed(t,
+		Step{"first", "n", "echo first >> ran; exit 3"},
+		Step{"second", "n", inStage(runID, "echo second >> ran; echo said")},
+		Step{"third", "n", "set -e; false; echo never >> ran"},
+		Step{"fourth", "n", "echo fourth >> ran"})
+	at := "flatline/" + runID + "/"
+	deadman := n.read(at + "deadman")
+	fired := func() bool {
+		t.Helper()
+		f, err := keepAliveLooks(n)
+		n.must(err)
+		return f
+	}
+
+	// Armed, and the runner lives.
+	n.run(deadman)
+	n.silentFor(deadManAfter - 30*time.Second)
+	n.run(deadman)
+	if n.exists(at+"fired") || n.exists(at+"ran") || n.exists(at+"out-0") {
+		t.Fatal("it fired while the runner was heard of")
+	}
+	if fired() {
+		t.Error("said to have fired")
+	}
+
+	n.silentFor(deadManAfter + time.Second)
+	n.run(deadman)
+	if got := n.read(at + "ran"); got != "first\nsecond\nfourth\n" {
+		t.Errorf("ran %q", got)
+	}
+	if got := n.read(at + "out-1"); got != "said\n" {
+		t.Errorf("output %q", got)
+	}
+	first := n.read(at + "fired")
+	n.silentFor(time.Hour)
+	n.run(deadman)
+	if got := n.read(at + "ran"); got != "first\nsecond\nfourth\n" {
+		t.Errorf("it fired again: %q", got)
+	}
+	if n.read(at+"fired") != first {
+		t.Error("the time at which it fired is lost")
+	}
+	if !fired() {
+		t.Error("not said to have fired")
+	}
+
+	// Where the folder is gone all was cleaned up.
+	n.must(os.RemoveAll(n.path(at)))
+	n.run(deadman)
+	if n.exists(at) {
+		t.Error("it came back")
+	}
+}
+
+func keepAliveLooks(n *shellNode) (bool, error) {
+	return keepAlive(n.t.Context(), Node{"n", n}, runID)
+}
+
+func TestKeepAlive(t *testing.T) {
+	n := armed(t)
+	n.silentFor(time.Hour)
+	before := time.Now().Add(-time.Minute)
+	if _, err := keepAliveLooks(n); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(n.path("flatline/" + runID + "/alive")); err != nil || info.ModTime().Before(before) {
+		t.Errorf("no sign of life was given: %v, %v", info.ModTime(), err)
+	}
+	n.must(os.RemoveAll(n.path("flatline/" + runID)))
+	if fired, err := keepAliveLooks(n); fired || err != nil {
+		t.Errorf("folder gone: fired %v, error %v", fired, err)
+	}
+	if n.exists("alive") || n.exists("flatline/"+runID) {
+		t.Error("a sign of life outside the folder")
+	}
+	gone := errors.New("no such container")
+	fake := &fakeNode{answer: func(context.Context, string) (string, error) { return "", gone }}
+	if _, err := keepAlive(t.Context(), Node{"worker", fake}, runID); !errors.Is(err, gone) || !strings.Contains(err.Error(), "worker") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Steps pass through two layers of shell and must arrive as they are.
+func TestDeadManContent(t *testing.T) {
+	scripts := []string{
+		"echo 'single' \"double\" $HOME ${x} $(false) `false` \\ \\\\ \\n",
+		"line 1\n\n\n  indented\t\n#comment\n",
+		"cat <<EOF\n$x EOF\nEOF\n",
+		"cat <<'FLATLINE'\nx\nFLATLINE\n",
+		`-o go-template='{{range .items}}{{if eq .x "y"}}%s %d{{end}}{{end}}' | xargs -r`,
+		"é \u2028 \x01 \x7f",
+		"last line without end\\",
+	}
+	var steps []Step
+	for _, s := range scripts {
+		steps = append(steps, Step{On: "n", Script: s})
+	}
+	n := armed(t, steps...)
+	for i, s := range scripts {
+		if got := n.read(fmt.Sprintf("flatline/%s/step-%d", runID, i)); got != strings.TrimSuffix(s, "\n")+"\n" {
+			t.Errorf("%q arrived as %q", s, got)
+		}
+	}
+}
+
+func TestInStage(t *testing.T) {
+	n := newShellNode(t)
+	script := inStage(runID, "touch here; echo done; exit 7")
+	if out := n.run(script); out != "" || n.exists("here") {
+		t.Errorf("without the folder: output %q, file %v", out, n.exists("here"))
+	}
+	n.must(os.Mkdir(n.path("flatline/"+runID), 0o755))
+	out, err := Node{"n", n}.script(t.Context(), nil, script)
+	if err == nil || out != "done\n" || !n.exists("flatline/"+runID+"/here") {
+		t.Errorf("in the folder: output %q, error %v", out, err)
+	}
+}
+
+func TestCleanStep(t *testing.T) {
+	n := armed(t, step("a"))
+	n.must(os.Mkdir(n.path("flatline/another-run"), 0o755))
+	n.calls()
+	n.stub("systemctl", "exit 5") // as for units that are not loaded
+	clean := cleanStep("n", runID)
+	n.run(clean.Script)
+	calls := strings.Split(strings.TrimSpace(n.calls()), "\n")
+	if len(calls) == 0 || calls[0] != "systemctl stop flatline-"+runID+".timer" {
+		t.Errorf("the timer must be stopped before the folder goes: %q", calls)
+	}
+	if n.exists("flatline/"+runID) || !n.exists("flatline/another-run") {
+		t.Errorf("own folder there: %v, that of another run: %v", n.exists("flatline/"+runID), n.exists("flatline/another-run"))
+	}
+	n.run(clean.Script)
+	if calls := n.calls(); calls != "" {
+		t.Errorf("a second time: %q", calls)
+	}
+
+	// The last run leaves nothing.
+	n = armed(t)
+	n.run(clean.Script)
+	if n.exists("flatline") {
+		t.Error("the folder of all runs is left")
+	}
+	n.run(clean.Script)
+}
+
+func TestScriptsParse(t *testing.T) {
+	target := &fakeNode{answer: now}
+	control := &fakeNode{answer: now}
+	r := fakeRun(t, control, target)
+	prepareAndInject(t, r)
+	for _, kind := range []string{"undo", "repair", "clean"} {
+		steps := r.journal.Steps(kind)
+		if len(steps) == 0 {
+			t.Errorf("no %s steps", kind)
+		}
+		for _, s := range steps {
+			parses(t, kind+" step "+s.Desc, s.Script)
+		}
+	}
+	for i, s := range slices.Concat(target.scripts, control.scripts) {
+		parses(t, fmt.Sprint("script ", i), s)
+	}
+	parses(t, "snapshot", snapshotScript)
+	parses(t, "install", installScript("spare.pem", "flatline-spare.pem"))
+}

@@ -1,0 +1,177 @@
+package judge
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/observe"
+)
+
+// Numbers of windows are those of the flags that a cluster has by itself: D=40,
+// G=50, P=5, q=0.1; I = 10.9 and P' = 5.05 follow.
+func TestWindows(t *testing.T) {
+	fault := []observe.Event{certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5)}
+	for name, tc := range map[string]struct {
+		version string
+		events  []observe.Event
+		key     Key
+		after   string
+		class   string
+		want    []Interval
+	}{
+		"the Lease stalls within a renewal before the end": {key: Key{Name: LeaseStalled}, after: CertificateExpired, class: Derived,
+			want: []Interval{{-10.9, 0.05, ""}}},
+		"the first refusal comes with the next renewal at the latest": {key: Key{Name: FirstRefused401}, after: CertificateExpired, class: Derived,
+			want: []Interval{{0, 11.4, ""}}},
+		"a 403 follows a refused Lease at once": {events: []observe.Event{refused(41, "401", "leases w1")}, key: Key{Name: FirstRefused403}, after: FirstRefused401, class: Derived,
+			want: []Interval{{0, 0.5, ""}}},
+		"a 403 is expected at once while the 401 is unknown": {key: Key{Name: FirstRefused403}, after: FirstRefused401, class: Derived,
+			want: []Interval{{0, 0.5, ""}}},
+		"a 403 waits for the next renewal when the 401 was no Lease": {events: []observe.Event{refused(41, "401", "nodes/status w1")}, key: Key{Name: FirstRefused403}, after: FirstRefused401, class: Derived,
+			want: []Interval{{0, 10.9, ""}}},
+		"Unknown comes in the pass after the grace": {key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived,
+			want: []Interval{{50, 56.05, "next pass"}, {56.05, 61.1, "one pass later: a status report was the last heartbeat"}}},
+		"NoSchedule follows the node's event": {key: Key{Name: NoScheduleTainted}, after: ReadyUnknown, class: Derived, want: []Interval{{0, 1, ""}}},
+		"NoExecute since 1.34 has two branches": {version: "v1.34.0", key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: token spent on a stale lister"}}},
+		"NoExecute before 1.34 comes a pass later": {version: "v1.33.13", key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+			want: []Interval{{5.05, 6.05, "next pass"}}},
+		"NoExecute waits for the zone's token": {events: []observe.Event{taint(94, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+			want: []Interval{{4, 5.3, "earlier taint in the zone"}}},
+		"NoExecute waits for the zone's token before 1.34 too": {version: "v1.33.13", events: []observe.Event{taint(99, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+			want: []Interval{{9, 10.3, "earlier taint in the zone"}}},
+		"a token that has come back is no matter": {events: []observe.Event{taint(90, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: token spent on a stale lister"}}},
+		"a token spent later is no matter": {events: []observe.Event{status(100, "w1", "Unknown"), taint(101, "w2", both(unreachable))}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: token spent on a stale lister"}}},
+		"its own taint is no earlier one": {events: []observe.Event{taint(94, "w1", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: token spent on a stale lister"}}},
+		"NoSchedule alone spends nothing": {events: []observe.Event{taint(94, "w2", unreachable+":NoSchedule"), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: token spent on a stale lister"}}},
+		"an eviction without toleration":            {key: Key{PodEvicted, "", "0s"}, after: NoExecuteTainted, class: Derived, want: []Interval{{0, 1, ""}}},
+		"an eviction after 5 s":                     {key: Key{PodEvicted, "", "5s"}, after: NoExecuteTainted, class: Derived, want: []Interval{{5, 6, ""}}},
+		"an eviction after 300 s":                   {key: Key{PodEvicted, "", "300s"}, after: NoExecuteTainted, class: Derived, want: []Interval{{300, 301, ""}}},
+		"an eviction of no known toleration":        {key: Key{PodEvicted, "", ""}, after: NoExecuteTainted, class: Ordered},
+		"a replacement is as fast as it may be":     {key: Key{ReplacementReady, "", "5s"}, after: PodEvicted, class: Budget},
+		"pods are unready at 20 a second":           {key: Key{Name: PodsUnready}, after: ReadyUnknown, class: Derived, want: []Interval{{0, 0.5, ""}}},
+		"a rotation after the repair":               {events: []observe.Event{seen("run", 90, TypeRepaired, "node w1")}, key: Key{Name: CertificateRotated}, after: RepairDone, class: Derived, want: []Interval{{0, 30, ""}}},
+		"a rotation before the repair":              {key: Key{Name: CertificateRotated}, after: FaultInjected, class: Ordered},
+		"the Lease resumes with the kubelet":        {key: Key{Name: LeaseResumed}, after: RepairDone, class: Derived, want: []Interval{{0, 6, ""}}},
+		"Ready comes with the kubelet":              {key: Key{Name: ReadyTrue}, after: RepairDone, class: Derived, want: []Interval{{0, 7, ""}}},
+		"taints go in the next pass":                {key: Key{Name: TaintsGone}, after: ReadyTrue, class: Derived, want: []Interval{{0, 6.05, ""}}},
+		"pods come back when they do":               {key: Key{Name: PodsBack}, after: ReadyTrue, class: Budget},
+		"a request for a certificate at the start":  {events: []observe.Event{seen("run", 6, TypeKubeletStarted, "node w1")}, key: Key{Name: CSRCreated}, after: KubeletStarted, class: Derived, want: []Interval{{0, 5, ""}}},
+		"a request of a kubelet nobody had started": {events: []observe.Event{audit(6, "create", "certificatesigningrequests", "code=201", "user=system:node:w1")}, key: Key{Name: CSRCreated}, after: FaultInjected, class: Ordered},
+		"the end of the certificate is known":       {key: Key{Name: CertificateExpired}, after: FaultInjected, class: Ordered, want: []Interval{{35, 35, ""}}},
+		"the undo comes after the fault":            {key: Key{Name: FaultUndone}, after: FaultInjected, class: Ordered},
+		"the repair comes after the undo":           {key: Key{Name: RepairDone}, after: FaultUndone, class: Ordered},
+		"all else comes after the fault":            {key: Key{Name: CSRDenied}, after: FaultInjected, class: Ordered},
+		"an eviction and its replacement agree":     {key: Key{ReplacementReady, "", "300s"}, after: PodEvicted, class: Budget},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig("v1.37.2")
+			if tc.version != "" {
+				cfg.KubernetesVersion = tc.version
+			}
+			f := newFold(t, cfg)
+			for _, e := range append(slices.Clone(fault), tc.events...) {
+				f.Add(e)
+			}
+			tc.key.Node = "w1"
+			w := f.WindowOf(tc.key).rounded()
+			if w.Class != tc.class || w.after.Name != tc.after || w.after.Node != "w1" || !slices.Equal(w.Intervals, tc.want) {
+				t.Errorf("%s window %v after %v, want %s %v after %s", w.Class, w.Intervals, w.after, tc.class, tc.want, tc.after)
+			}
+			if w.Class == Derived && w.Why == "" {
+				t.Error("a derived window does not say from what")
+			}
+			if tc.key.Name == ReplacementReady && w.after.Subject != tc.key.Subject {
+				t.Errorf("it counts from the eviction of %q", w.after.Subject)
+			}
+		})
+	}
+}
+
+func TestWindowsOfTheFastProfile(t *testing.T) {
+	cfg := testConfig("v1.37.2")
+	cfg.Flags["kubelet"]["nodeLeaseDurationSeconds"] = Flag{"8", ""}
+	cfg.Flags["kube-controller-manager"]["node-monitor-grace-period"] = Flag{"12s", ""}
+	cfg.Flags["kube-controller-manager"]["node-monitor-period"] = Flag{"1s", ""}
+	f := newFold(t, cfg)
+	if w := f.WindowOf(Key{Name: ReadyUnknown, Node: "w1"}); w.Intervals[0].Min != 12 || math.Abs(w.Intervals[0].Max-14.01) > 1e-9 || math.Abs(w.Max()-15.02) > 1e-9 {
+		t.Errorf("ReadyUnknown %v", w)
+	}
+	if w := f.WindowOf(Key{Name: LeaseStalled, Node: "w1"}); math.Abs(w.Intervals[0].Min+2.58) > 1e-9 {
+		t.Errorf("LeaseStalled %v", w)
+	}
+	// A slow period makes the second branch wait for the pass and not for the token.
+	cfg.Flags["kube-controller-manager"]["node-monitor-period"] = Flag{"20s", ""}
+	f = newFold(t, cfg)
+	if w := f.noExecute("w1"); w.Intervals[1].Min != 20.2 {
+		t.Errorf("NoExecute %v", w)
+	}
+}
+
+func TestAWindowFindsTheBranchThatWasHit(t *testing.T) {
+	w := Window{Intervals: []Interval{{0, 1, "A"}, {10, 11.3, "B"}}}
+	for s, want := range map[float64]string{-0.001: "none", 0: "A", 1: "A", 1.001: "none", 9.999: "none", 10: "B", 11.3: "B", 11.301: "none"} {
+		i, ok := w.find(s)
+		if !ok {
+			i.Branch = "none"
+		}
+		if i.Branch != want {
+			t.Errorf("%v s is in branch %s, want %s", s, i.Branch, want)
+		}
+	}
+	if got := w.String(); got != "[0, 1] or [10, 11.3]" {
+		t.Errorf("written %q", got)
+	}
+	if w.Max() != 11.3 || (Window{}).Max() != 0 {
+		t.Errorf("max %v and %v", w.Max(), (Window{}).Max())
+	}
+}
+
+func TestRecoveryIsWhatComesAfterTheUndo(t *testing.T) {
+	from := slices.Index(Names, FaultUndone)
+	for i, name := range Names {
+		if want := i >= from || name == CertificateRotated; Recovery(name) != want {
+			t.Errorf("%s: recovery %v, want %v", name, !want, want)
+		}
+	}
+}
+
+func TestResultsInWords(t *testing.T) {
+	for _, tc := range []struct {
+		unknown       float64 // LeaseStalled is at 35
+		verdict       Verdict
+		inside        bool
+		branch, words string
+	}{
+		{85, Pass, true, "next pass", "50.00 s after LeaseStalled"},
+		{92, Pass, true, "one pass later: a status report was the last heartbeat", "57.00 s after LeaseStalled"},
+		{84.9, Fail, false, "", "49.90 s after LeaseStalled, outside [50, 56.05] or [56.05, 61.1]"},
+		{97, Fail, false, "", "62.00 s after LeaseStalled, outside [50, 56.05] or [56.05, 61.1]"},
+	} {
+		f := folded(t, injected(5), renewal(35, "w1"), refused(41, "401", "leases w1"), status(tc.unknown, "w1", "Unknown"))
+		m, _ := f.Get(Key{Name: ReadyUnknown, Node: "w1"})
+		r := f.Result(m)
+		r.Verdict = tc.verdict
+		if inside, judged := r.Inside(); inside != tc.inside || !judged {
+			t.Errorf("at %v: inside %v, judged %v", tc.unknown, inside, judged)
+		}
+		if r.Window.Branch != tc.branch || r.Explain() != tc.words || r.Title() != ReadyUnknown {
+			t.Errorf("at %v: branch %q, %q", tc.unknown, r.Window.Branch, r.Explain())
+		}
+	}
+	f := folded(t, injected(5))
+	m, _ := f.Get(Key{Name: FaultInjected, Node: "w1"})
+	r := f.Result(m)
+	if _, judged := r.Inside(); judged || r.Explain() != "it" || r.Window != nil {
+		t.Errorf("the fault itself: %+v", r)
+	}
+	if got := (Result{Name: PodEvicted, Subject: "5s"}).Title(); got != "PodEvicted 5s" {
+		t.Errorf("title %q", got)
+	}
+}
