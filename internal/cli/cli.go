@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -449,7 +448,7 @@ func healCommand(stderr io.Writer) *cobra.Command {
 		Short: "Put right what a run left behind, from the journal in its folder; may be repeated",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if _, err := os.Stat(filepath.Join(args[0], "journal.jsonl")); errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(args[0], "journal.jsonl")); err != nil {
 				return &chaos.InvalidError{Text: fmt.Sprintf("%s: there is no journal.jsonl: name the folder of a run", args[0])}
 			}
 			if check {

@@ -16,8 +16,11 @@ func Markdown(out io.Writer, r *judge.Run) error {
 	if r.Outcome != judge.OutcomePass {
 		sign = cross
 	}
-	fmt.Fprintf(&b, "### %s %s, profile %s: %s\n\nKubernetes %s, target %s, run `%s`, %.0f s\n\n", sign, r.Experiment, r.Profile, r.Outcome,
-		r.KubernetesVersion, strings.Join(r.Target, ", "), r.RunID, r.Cost.WallSeconds)
+	fmt.Fprintf(&b, "### %s %s, profile %s: %s\n\n", sign, r.Experiment, r.Profile, r.Outcome)
+	if len(r.Target) > 0 { // else there was no cluster
+		fmt.Fprintf(&b, "Kubernetes %s, target %s, ", r.KubernetesVersion, strings.Join(r.Target, ", "))
+	}
+	fmt.Fprintf(&b, "run `%s`, %.0f s\n\n", r.RunID, r.Cost.WallSeconds)
 	for _, why := range r.Reasons {
 		fmt.Fprintf(&b, "- %s\n", cell(why))
 	}

@@ -42,7 +42,11 @@ func Wide(out io.Writer, r *judge.Run) error { return text(out, r, true) }
 
 func text(out io.Writer, r *judge.Run, wide bool) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, profile %s, Kubernetes %s, target %s\n\n", r.Experiment, r.Profile, r.KubernetesVersion, strings.Join(r.Target, " "))
+	fmt.Fprintf(&b, "%s, profile %s", r.Experiment, r.Profile)
+	if len(r.Target) > 0 { // else there was no cluster
+		fmt.Fprintf(&b, ", Kubernetes %s, target %s", r.KubernetesVersion, strings.Join(r.Target, " "))
+	}
+	b.WriteString("\n\n")
 	table(&b, r, wide)
 	heartbeats(&b, r)
 	if len(r.ControlNodes) > 0 {
@@ -65,7 +69,7 @@ func text(out io.Writer, r *judge.Run, wide bool) error {
 	}
 	fmt.Fprintf(&b, "\n\noutcome: %s\n", r.Outcome)
 	for _, why := range r.Reasons {
-		fmt.Fprintf(&b, "  %s\n", why)
+		fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(why, "\n", "\n  "))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -120,7 +124,9 @@ func cells(m judge.Result, cluster string) []string {
 			note = join(m.Window.Branch, note)
 		}
 	}
-	if m.Limit != nil {
+	if m.Limit != nil && m.Limit.Max == 0 {
+		window += fmt.Sprintf(" limit [%g, ∞)", m.Limit.Min)
+	} else if m.Limit != nil {
 		window += fmt.Sprintf(" limit [%g, %g]", m.Limit.Min, m.Limit.Max)
 	}
 	if m.Never {
@@ -137,8 +143,8 @@ func heartbeats(b *strings.Builder, r *judge.Run) {
 	fmt.Fprintf(tw, "HEARTBEAT\tRENEWALS\tGAP MIN\tMEDIAN\tMAX\tVERB\tBYTES\n")
 	for _, h := range r.Heartbeats {
 		var verbs []string
-		for v, n := range h.Verbs {
-			verbs = append(verbs, fmt.Sprintf("%s %d", v, n))
+		for _, v := range slices.Sorted(maps.Keys(h.Verbs)) {
+			verbs = append(verbs, fmt.Sprintf("%s %d", v, h.Verbs[v]))
 		}
 		fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%s\t%d\n", short(h.Node, r.Cluster), h.Renewals, h.GapMin, h.GapMedian, h.GapMax, strings.Join(verbs, ", "), h.BytesMedian)
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
 // deadManAfter is how old the runner's last sign of life may be before a node
@@ -77,4 +80,48 @@ func keepAlive(ctx context.Context, n Node, runID string) (fired bool, err error
 		return false, fmt.Errorf("giving a sign of life to %s: %w", n.Name, err)
 	}
 	return strings.TrimSpace(out) == "fired", nil
+}
+
+// arm gives every node that has steps of its own a dead-man timer, and begins to
+// give signs of life.
+func (r *run) arm(ctx context.Context, steps []Step) error {
+	byNode := map[string][]Step{}
+	for _, s := range steps {
+		byNode[s.On] = append(byNode[s.On], s)
+	}
+	var armed []Node
+	for name, s := range byNode {
+		if err := armDeadMan(ctx, r.nodes[name], r.id, s); err != nil {
+			return err
+		}
+		armed = append(armed, r.nodes[name])
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var alive sync.WaitGroup
+	alive.Go(func() { r.stayAlive(ctx, armed) })
+	r.stopAlive = func() { stop(); alive.Wait() }
+	return nil
+}
+
+func (r *run) stayAlive(ctx context.Context, armed []Node) {
+	tick := time.NewTicker(keepAliveEvery)
+	defer tick.Stop()
+	told := map[string]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, n := range armed {
+			fired, err := keepAlive(ctx, n, r.id)
+			if err != nil && ctx.Err() == nil {
+				r.fact("KeepAliveFailed", "node "+n.Name, map[string]string{"why": err.Error()})
+			}
+			if fired && !told[n.Name] {
+				told[n.Name] = true
+				r.fact(judge.TypeDeadMan, "node "+n.Name, nil)
+			}
+		}
+	}
 }

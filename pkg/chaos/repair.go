@@ -296,3 +296,62 @@ func targetsOf(records []Record) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+// recoverDeadline is how long a repaired node may take to be as before.
+const recoverDeadline = 90 * time.Second
+
+// putRight undoes the fault, repairs the targets, waits until they are as before
+// and compares them with what they were. It is not stopped by the end of ctx.
+func (r *run) putRight(ctx context.Context) {
+	if r.fault == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+	defer cancel()
+	r.phase("undo")
+	out, err := runSteps(ctx, r.nodes, r.journal.Steps("undo"))
+	if err != nil {
+		r.fact(judge.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
+	} else {
+		r.rec.Emit(observe.Event{Stamp: lastStamp(out), Source: "run", Type: judge.TypeUndone})
+	}
+	r.phase("repair")
+	steps := r.journal.Steps("repair")
+	out, repairErr := runSteps(ctx, r.nodes, steps)
+	if repairErr != nil {
+		r.fact(judge.TypeStepFailed, "repair", map[string]string{"why": repairErr.Error()})
+	}
+	for i, s := range steps {
+		if at, perr := observe.ParseEpoch(out[i]); perr == nil {
+			r.rec.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeRepaired, Object: "node " + s.On})
+		}
+	}
+	var missing string
+	healErr := r.wait(ctx, recoverDeadline, func(f *judge.Fold) bool { missing = f.Unhealed(); return missing == "" })
+	if healErr != nil {
+		r.fact(judge.TypeNotHealed, "", map[string]string{"why": missing})
+	}
+	r.stopAlive()
+	if err == nil && repairErr == nil && healErr == nil {
+		r.clean(ctx)
+	} // else what is staged is needed: by the dead-man timers, and by Heal
+	r.snapshot(ctx, "after")
+}
+
+// clean removes what the run itself put into the nodes.
+func (r *run) clean(ctx context.Context) {
+	if _, err := runSteps(ctx, r.nodes, r.journal.Steps("clean")); err != nil {
+		r.fact(judge.TypeStepFailed, "clean", map[string]string{"why": err.Error()})
+	}
+}
+
+// lastStamp is the last output that is a time; zero if there is none.
+func lastStamp(out []string) time.Time {
+	var last time.Time
+	for _, s := range out {
+		if at, err := observe.ParseEpoch(s); err == nil {
+			last = at
+		}
+	}
+	return last
+}

@@ -672,9 +672,9 @@ func (f *Fold) Result(m *Milestone) Result {
 		return r
 	}
 	w := f.WindowOf(m.Key).rounded()
-	r.Window, r.After = &w, &After{Name: w.after.Name}
-	if from, ok := f.Get(w.after); ok {
-		r.After.Seconds = ms(m.At - from.At)
+	r.Window = &w
+	if from, ok := f.Get(w.after); ok { // else there is nothing to count from, and no number
+		r.After = &After{Name: from.Name, Seconds: ms(m.At - from.At)}
 		if i, ok := w.find((m.At - from.At).Seconds()); ok {
 			w.Branch = i.Branch
 		}
@@ -705,7 +705,7 @@ func (r Result) Explain() string {
 	var s string
 	if r.Seconds != nil && r.After != nil {
 		s = fmt.Sprintf("%.2f s after %s", r.After.Seconds, r.After.Name)
-		if r.Window != nil && len(r.Window.Intervals) > 0 && r.Verdict == Fail {
+		if inside, judged := r.Inside(); judged && !inside && r.Verdict == Fail {
 			s += ", outside " + r.Window.String()
 		}
 	}

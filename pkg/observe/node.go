@@ -29,17 +29,20 @@ type Kubelet struct {
 // (client-go util/certificate/certificate_store.go).
 const CurrentCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
-// kubeletScript prints "process <date> <pid> <restarts> <state>" and
+// kubeletScript prints "process <date> <pid> <restarts> <state> <exit code>
+// <date of the exit>" (with "-" for the last two while the process runs) and
 // "certificate <date> <link target> <certificate blocks in base64>" whenever one
 // of them changes. Only certificate blocks leave the node, never the key.
 const kubeletScript = `
 cert=` + CurrentCertificate + `
 while :; do
   if ! [ -d "/proc/${pid:-none}" ]; then
-    eval "$(systemctl show kubelet -p MainPID,NRestarts,ActiveState)"
+    eval "$(systemctl show kubelet --timestamp=us+utc -p MainPID,NRestarts,ActiveState,ExecMainStatus,ExecMainExitTimestamp | sed 's/=\(.*\)/="\1"/')"
     if [ "$MainPID $NRestarts $ActiveState" != "$last" ]; then
       last="$MainPID $NRestarts $ActiveState"
-      echo "process $(date +%s.%N) $last"
+      exit="- -"
+      [ "$MainPID" = 0 ] && [ -n "$ExecMainExitTimestamp" ] && exit="$ExecMainStatus $(date -d "$ExecMainExitTimestamp" +%s.%N)"
+      echo "process $(date +%s.%N) $last $exit"
     fi
     pid=$MainPID; [ "$pid" = 0 ] && pid=none
   fi
@@ -98,7 +101,9 @@ func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(Event)) er
 // Types of events of a Kubelet source.
 const (
 	// TypeProcess: the kubelet's process changed. Detail: pid (0 when there is
-	// none), restarts (by systemd), state (systemd's ActiveState).
+	// none), restarts (by systemd), state (systemd's ActiveState), and where
+	// there is none and systemd knows, exit (its code). Stamp is then the time of
+	// the exit; else it is that of the look, up to a second after the change.
 	TypeProcess = "Process"
 	// TypeCertificate: the certificate file changed. Detail: file (what the link
 	// points to) and, if it holds a certificate, cred (first 16 hex digits of its
@@ -118,9 +123,15 @@ func parseKubelet(node, line string) (Event, error) {
 	}
 	e := Event{Stamp: stamp, Source: "node"}
 	switch {
-	case f[0] == "process" && len(f) == 5:
+	case f[0] == "process" && len(f) == 7:
 		e.Type, e.Object = TypeProcess, "kubelet "+node
 		e.Detail = map[string]string{"pid": f[2], "restarts": f[3], "state": f[4]}
+		if f[5] != "-" {
+			e.Detail["exit"] = f[5]
+			if e.Stamp, err = ParseEpoch(f[6]); err != nil {
+				return Event{}, err
+			}
+		}
 	case f[0] == "certificate" && len(f) == 4:
 		e.Type, e.Object = TypeCertificate, "certificate "+node
 		e.Detail = map[string]string{"file": f[2]}

@@ -1,0 +1,220 @@
+package chaos
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/flatline-chaos/flatline/pkg/cluster"
+	"github.com/flatline-chaos/flatline/pkg/judge"
+	"github.com/flatline-chaos/flatline/pkg/observe"
+)
+
+// setUp makes the cluster, reads what is in force there, and writes the header.
+func (r *run) setUp(ctx context.Context) error {
+	r.sweep(ctx)
+	c := r.opts.Cluster
+	name := "flatline-" + r.id[len(r.id)-4:]
+	if c != nil {
+		name = c.Name
+	}
+	var err error
+	if r.lock, err = lockCluster(name); err != nil {
+		return err
+	}
+	if c == nil {
+		r.phase("create")
+		if c, err = createCluster(ctx, r.exp, r.opts, r.id, r.dir, r.say); err != nil {
+			return err
+		}
+		r.phase("setup")
+	}
+	r.cluster = c
+	rc := c.REST()
+	rc.Wrap(r.api.wrap)
+	rc.QPS = -1 // the API server has its own limits; ours would only delay facts
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	r.target = &Target{RunID: r.id, Spec: r.exp.Spec.Fault, Client: client, Emit: r.rec.Emit}
+	r.cfg = judge.Config{KubernetesVersion: c.Version, NodeImage: c.Image, Cluster: c.Name, Canaries: r.exp.Spec.Canaries.labels()}
+	r.pickNodes()
+	if err := r.readConfig(ctx); err != nil {
+		return err
+	}
+	if r.journal, err = CreateJournal(filepath.Join(r.dir, "journal.jsonl"), c.Name, r.id); err != nil {
+		return err
+	}
+	return r.open()
+}
+
+// sweep tells of clusters of ours that nobody uses.
+func (r *run) sweep(ctx context.Context) {
+	idle, err := Idle(ctx)
+	if err != nil {
+		r.say("%v", err)
+	}
+	for _, i := range idle {
+		if r.opts.Cluster == nil || i.Name != r.opts.Cluster.Name {
+			r.say("cluster %s of run %s is there and nobody is at work on it: kept, or left behind; flatline clean removes it", i.Name, i.RunID)
+		}
+	}
+}
+
+// CreateCluster makes a cluster that fits an experiment, to be given to several
+// runs as Options.Cluster. Its private kubeconfig lies in a folder below
+// Options.Artifacts; deleting the cluster is up to the caller.
+func CreateCluster(ctx context.Context, exp *Experiment, opts Options) (*cluster.Cluster, error) {
+	id, err := newID(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(opts.Artifacts, "clusters", id)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making the cluster's folder: %w", err)
+	}
+	return createCluster(ctx, exp, opts, id, dir, func(string, ...any) {})
+}
+
+// OpenCluster finds a cluster that was kept, for Options.Cluster. Its kubeconfig
+// is that in the folder of the run that made it.
+func OpenCluster(ctx context.Context, name, artifacts string) (*cluster.Cluster, error) {
+	c, err := cluster.Open(ctx, name, "")
+	if errors.Is(err, cluster.ErrNotFound) {
+		return nil, invalid("there is no cluster %q of ours; flatline clean --dry-run lists those that there are", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(artifacts, "*", c.RunID, "kubeconfig"))
+	if err != nil || len(files) != 1 {
+		return nil, invalid("cluster %q: its kubeconfig is not below %s, where run %s would have put it", name, artifacts, c.RunID)
+	}
+	return cluster.Open(ctx, name, files[0])
+}
+
+func createCluster(ctx context.Context, exp *Experiment, opts Options, id, dir string, say func(string, ...any)) (*cluster.Cluster, error) {
+	image, err := cluster.ChooseImage(ctx, opts.Image)
+	if err != nil {
+		return nil, err
+	}
+	say("node image %s (%s)", image.Ref, image.Origin)
+	log := opts.Log
+	if log == nil {
+		log = io.Discard
+	}
+	return cluster.Create(ctx, cluster.Spec{
+		Name: "flatline-" + id[len(id)-4:], RunID: id, Image: image.Ref, Workers: exp.Spec.Cluster.Workers,
+		Flags: exp.Spec.Cluster.flags(), Kubeconfig: filepath.Join(dir, "kubeconfig"),
+	}, log)
+}
+
+// newID names a run or a cluster: the time, and four random digits.
+func newID(now time.Time) (string, error) {
+	var random [2]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", fmt.Errorf("naming the run: %w", err)
+	}
+	return now.UTC().Format("20060102t150405z-") + hex.EncodeToString(random[:]), nil
+}
+
+// pickNodes takes the last workers as targets: the first and the control plane
+// stay control nodes.
+func (r *run) pickNodes() {
+	nodes := r.cluster.Nodes()
+	for i, n := range nodes {
+		node := Node{Name: n.Name, Node: n}
+		if r.wrap != nil {
+			node = r.wrap(node)
+		}
+		r.nodes[n.Name] = node
+		r.cfg.Nodes = append(r.cfg.Nodes, judge.Node{Name: n.Name, Role: n.Role, IP: n.IP})
+		if i == 0 {
+			r.target.ControlPlane = node
+		}
+		if i >= len(nodes)-r.exp.Spec.Target.Count {
+			r.target.Nodes = append(r.target.Nodes, node)
+			r.cfg.Target = append(r.cfg.Target, n.Name)
+		} else {
+			r.target.ControlNodes = append(r.target.ControlNodes, node)
+			r.cfg.ControlNodes = append(r.cfg.ControlNodes, n.Name)
+		}
+	}
+}
+
+// readConfig reads effective flags and how the nodes' clock stands to ours, and
+// warns where a flag is not what the experiment asked for.
+func (r *run) readConfig(ctx context.Context) error {
+	flags, err := r.cluster.Flags(ctx)
+	if err != nil {
+		return err
+	}
+	r.cfg.Flags = map[string]map[string]judge.Flag{}
+	for component, m := range flags {
+		r.cfg.Flags[component] = map[string]judge.Flag{}
+		for name, f := range m {
+			r.cfg.Flags[component][name] = judge.Flag(f)
+		}
+	}
+	bootID, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	clock, err := observe.CompareClocks(ctx, r.target.ControlPlane, string(bootID))
+	if err != nil {
+		return err
+	}
+	if !clock.Same {
+		r.cfg.ClockOffset, r.cfg.ClockError = clock.Offset.Seconds(), clock.Error.Seconds()
+		r.cfg.Warnings = append(r.cfg.Warnings, fmt.Sprintf("the nodes have another kernel than the observer: their clock is %.3f s ahead, give or take %.3f s", r.cfg.ClockOffset, r.cfg.ClockError))
+	}
+	for component, m := range r.exp.Spec.Cluster.Flags {
+		for name, want := range m {
+			f, known := r.cfg.Flags[component][name]
+			if !known || sameValue(f.Value, string(want)) {
+				continue
+			}
+			why := fmt.Sprintf("flag %s of %s is %s (%s), the experiment asks for %s", name, component, f.Value, f.Origin, want)
+			if r.opts.Cluster != nil {
+				return fmt.Errorf("cluster %s does not fit: %s", r.cluster.Name, why)
+			}
+			r.cfg.Warnings = append(r.cfg.Warnings, why)
+		}
+	}
+	tim, err := r.cfg.Timing()
+	if err != nil {
+		return err
+	}
+	for _, w := range append(tim.Warnings(), r.cfg.Warnings...) {
+		r.say("warning: %s", w)
+	}
+	return nil
+}
+
+// sameValue compares flag values as durations where both are.
+func sameValue(a, b string) bool {
+	da, ea := time.ParseDuration(a)
+	db, eb := time.ParseDuration(b)
+	return a == b || ea == nil && eb == nil && da == db
+}
+
+// open writes line 1 of the timeline.
+func (r *run) open() error {
+	exp, err := json.Marshal(r.exp)
+	if err != nil {
+		return fmt.Errorf("writing the experiment: %w", err)
+	}
+	cfg, err := json.Marshal(r.cfg)
+	if err != nil {
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	r.opened = true
+	return r.rec.Open(filepath.Join(r.dir, "timeline.jsonl"), observe.Header{RunID: r.id, Experiment: exp, Config: cfg})
+}

@@ -1,0 +1,94 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/cluster"
+	"github.com/flatline-chaos/flatline/pkg/judge"
+	"github.com/flatline-chaos/flatline/pkg/observe"
+)
+
+// steady starts every source, places the canaries, and waits until the cluster is
+// as it must be before a fault.
+func (r *run) steady(ctx context.Context) error {
+	r.phase("steady")
+	fold, err := judge.NewFold(&r.cfg, r.rec.Start())
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.fold = fold
+	r.mu.Unlock()
+	r.observing, r.cpu = time.Now(), cpuTime()
+	r.api.reset()
+	t := r.target
+	r.audit = &observe.Audit{Node: t.ControlPlane, Path: cluster.AuditLog}
+	sources := map[string]observe.Source{"audit": r.audit}
+	for _, w := range []*observe.Watch{observe.Leases(t.Client), observe.Nodes(t.Client), observe.Pods(t.Client), observe.CSRs(t.Client)} {
+		sources[w.Resource] = w
+	}
+	for name, n := range r.nodes {
+		sources["kubelet "+name] = &observe.Kubelet{Node: n, Name: name}
+	}
+	if err := r.rec.Watch(context.WithoutCancel(ctx), sources); err != nil {
+		return err
+	}
+	image, err := pauseImage(ctx, t.Nodes[0])
+	if err != nil {
+		return err
+	}
+	if err := createCanaries(ctx, t.Client, r.exp.Spec.Canaries, r.id, t.Nodes[0].Name, image); err != nil {
+		return err
+	}
+	if r.fault != nil {
+		r.snapshot(ctx, "before")
+		if err := r.stageSpares(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.waitSteady(ctx); err != nil {
+		return err
+	}
+	if c := r.exp.Spec.Fault.Certificate; c != nil && c.From == "rotation" {
+		if err := r.waitRotation(ctx); err != nil {
+			return err
+		}
+	}
+	r.components(ctx)
+	return ctx.Err()
+}
+
+// steadyDeadline is how long a cluster may take to become steady after it was
+// created.
+const steadyDeadline = 2 * time.Minute
+
+func (r *run) waitSteady(ctx context.Context) error {
+	var why string
+	err := r.wait(ctx, steadyDeadline, func(f *judge.Fold) bool { why = f.Unsteady(); return why == "" })
+	if errors.Is(err, errTooLate) {
+		return fmt.Errorf("waiting for the steady state: %s", why)
+	}
+	return err
+}
+
+// freshCertificate is how long ago a target may have been issued its certificate
+// when the fault comes: early enough that it has not yet asked for the next.
+const freshCertificate = 15 * time.Second
+
+// waitRotation waits until every target has just been issued a certificate.
+func (r *run) waitRotation(ctx context.Context) error {
+	r.say("waiting for the target's next certificate, so that the fault meets a fresh one")
+	longest := 10 * time.Minute
+	return r.wait(ctx, longest, func(f *judge.Fold) bool {
+		for _, n := range r.target.Nodes {
+			_, rotated := f.Certificate(n.Name)
+			if rotated == 0 || f.Now()-rotated > freshCertificate {
+				return false
+			}
+		}
+		return true
+	})
+}
