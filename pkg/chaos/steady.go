@@ -15,7 +15,11 @@ import (
 // as it must be before a fault.
 func (r *run) steady(ctx context.Context) error {
 	r.phase("steady")
-	fold, err := judge.NewFold(&r.cfg, r.rec.Start())
+	var minted judge.Duration
+	if c := r.exp.Spec.Fault.Certificate; c != nil {
+		minted = c.Mint
+	}
+	fold, err := judge.NewFold(&r.cfg, minted, r.rec.Start())
 	if err != nil {
 		return err
 	}

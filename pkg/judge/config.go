@@ -58,7 +58,10 @@ type Plan struct {
 	Profile string `json:"profile"`
 	Spec    struct {
 		Fault struct {
-			Type string `json:"type"`
+			Type        string `json:"type"`
+			Certificate struct {
+				Mint Duration `json:"mint"`
+			} `json:"certificate"`
 		} `json:"fault"`
 		Expect []Expectation `json:"expect"`
 		Never  []Expectation `json:"never"`

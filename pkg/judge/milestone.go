@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ const (
 	NoExecuteTainted   = "NoExecuteTainted"
 	PodEvicted         = "PodEvicted"       // subject: the toleration
 	ReplacementReady   = "ReplacementReady" // subject: the toleration
+	KubeletExited      = "KubeletExited"    // by itself; systemd starts it again
 	FaultUndone        = "FaultUndone"
 	RepairDone         = "RepairDone" // the kubelet was started with a good certificate
 	LeaseResumed       = "LeaseResumed"
@@ -43,7 +45,7 @@ const (
 // Names lists all milestones in the order of the chain.
 var Names = []string{FaultInjected, KubeletStarted, CSRCreated, CSRApproved, CSRDenied, CSRIssued, CertificateRotated, CertificateExpired,
 	LeaseStalled, FirstRefused401, FirstRefused403, ReadyUnknown, ReadyFalse, PodsUnready, NoScheduleTainted, NoExecuteTainted,
-	PodEvicted, ReplacementReady, FaultUndone, RepairDone, LeaseResumed, ReadyTrue, TaintsGone, PodsBack}
+	PodEvicted, ReplacementReady, KubeletExited, FaultUndone, RepairDone, LeaseResumed, ReadyTrue, TaintsGone, PodsBack}
 
 // Users of the API server that make milestones.
 const (
@@ -79,9 +81,10 @@ type Fold struct {
 	tim   Timing
 	start time.Time
 
-	zero  time.Duration // FaultInjected, or the beginning of the measured part where there is no fault
-	began bool
-	now   time.Duration
+	minted Duration      // life of the certificate that the experiment makes; 0 if it waits for the node's own
+	zero   time.Duration // FaultInjected, or the beginning of the measured part where there is no fault
+	began  bool
+	now    time.Duration
 
 	nodes map[string]*nodeState
 	byIP  map[string]string
@@ -95,13 +98,19 @@ type Fold struct {
 }
 
 type nodeState struct {
-	target   bool
-	renewed  map[string]time.Duration // last accepted renewal by source
-	silent   bool                     // stalled: refused, or no renewal for a grace period
-	refused  bool
-	ready    map[string]string // by source
-	taints   map[string]string
-	notAfter time.Time // of the certificate in use
+	target              bool
+	renewed             map[string]time.Duration // last accepted renewal by source
+	silent              bool                     // stalled: refused, or no renewal for a grace period
+	refused             bool
+	ready               map[string]string // by source
+	taints              map[string]string
+	notBefore, notAfter time.Time // of the certificate on disk
+	// asked is the certificate that was in use when the fault came: it sets the
+	// time of the next request.
+	asked    struct{ notBefore, notAfter time.Time }
+	restarts int  // of the kubelet by systemd
+	running  bool // the kubelet
+	exits    int  // of the kubelet by itself since the fault
 	rotated  time.Duration
 	renewals int // seen by the watch
 	unready  map[string]time.Duration
@@ -119,13 +128,14 @@ type spend struct {
 	at   time.Duration
 }
 
-// NewFold makes a fold over a timeline that began at start.
-func NewFold(cfg *Config, start time.Time) (*Fold, error) {
+// NewFold makes a fold over a timeline that began at start. minted is the life of
+// the certificate that the experiment makes for its targets, 0 if it makes none.
+func NewFold(cfg *Config, minted Duration, start time.Time) (*Fold, error) {
 	tim, err := cfg.Timing()
 	if err != nil {
 		return nil, err
 	}
-	f := &Fold{cfg: cfg, tim: tim, start: start, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
+	f := &Fold{cfg: cfg, tim: tim, minted: minted, start: start, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
 		csrs: map[string]string{}, got: map[Key]*Milestone{}}
 	for _, n := range cfg.Nodes {
 		f.nodes[n.Name] = &nodeState{target: slices.Contains(cfg.Target, n.Name), renewed: map[string]time.Duration{},
@@ -286,6 +296,9 @@ func (f *Fold) addRun(e observe.Event, at time.Duration, node string) {
 	switch e.Type {
 	case TypeInjected, TypeMeasuring:
 		f.zero, f.began = at, true
+		for _, n := range f.nodes {
+			n.asked.notBefore, n.asked.notAfter = n.notBefore, n.notAfter
+		}
 		for _, t := range f.cfg.Target {
 			if e.Type == TypeInjected {
 				f.mark(Key{FaultInjected, t, ""}, "run", at, e.Detail["what"])
@@ -579,17 +592,44 @@ var datedFile = regexp.MustCompile(`/kubelet-client-\d{4}-\d{2}-\d{2}-\d{2}-\d{2
 
 func (f *Fold) addNode(e observe.Event, at time.Duration, node string) {
 	n := f.nodes[node]
-	if n == nil || e.Type != observe.TypeCertificate {
+	switch {
+	case n == nil:
+	case e.Type == observe.TypeProcess:
+		f.process(e, at, node, n)
+	case e.Type == observe.TypeCertificate:
+		first := n.notAfter.IsZero()
+		if t, err := time.Parse(time.RFC3339, e.Detail["notAfter"]); err == nil {
+			n.notAfter = t
+		}
+		if t, err := time.Parse(time.RFC3339, e.Detail["notBefore"]); err == nil {
+			n.notBefore = t
+		}
+		if !first && datedFile.MatchString(e.Detail["file"]) {
+			n.rotated = at
+			f.mark(Key{CertificateRotated, node, ""}, "node", at, "")
+		}
+	}
+}
+
+// process tells a kubelet that ended by itself, which systemd counts as a
+// restart, from one that was stopped.
+func (f *Fold) process(e observe.Event, at time.Duration, node string, n *nodeState) {
+	restarts, err := strconv.Atoi(e.Detail["restarts"])
+	if err != nil {
 		return
 	}
-	first := n.notAfter.IsZero()
-	if t, err := time.Parse(time.RFC3339, e.Detail["notAfter"]); err == nil {
-		n.notAfter = t
+	ended := e.Detail["pid"] == "0" && e.Detail["state"] != "inactive" && e.Detail["state"] != "deactivating"
+	if ended && n.running || restarts > n.restarts {
+		note := "started again before it was seen gone"
+		if code := e.Detail["exit"]; code != "" {
+			note = "exit code " + code
+		}
+		f.mark(Key{KubeletExited, node, ""}, "node", at, note)
 	}
-	if !first && datedFile.MatchString(e.Detail["file"]) {
-		n.rotated = at
-		f.mark(Key{CertificateRotated, node, ""}, "node", at, "")
+	if f.began {
+		n.exits += max(0, restarts-n.restarts)
 	}
+	n.restarts, n.running = restarts, e.Detail["pid"] != "0"
 }
 
 // passTime marks what happens by the mere passing of time.

@@ -78,7 +78,7 @@ func both(key string) string { return key + ":NoSchedule," + key + ":NoExecute" 
 
 func newFold(t *testing.T, cfg *Config) *Fold {
 	t.Helper()
-	f, err := NewFold(cfg, start)
+	f, err := NewFold(cfg, Duration(40*time.Second), start)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,7 +190,7 @@ func Judge(t *observe.Timeline) (*Run, error) {
 		j.run.Outcome, j.run.Reasons = OutcomeSetupFailed, []string{why.Detail["why"]}
 		return j.run, nil
 	}
-	fold, err := NewFold(&j.cfg, j.start)
+	fold, err := NewFold(&j.cfg, j.plan.Spec.Fault.Certificate.Mint, j.start)
 	if err != nil {
 		return nil, fmt.Errorf("judging run %s: %w", t.Header.RunID, err)
 	}
@@ -378,7 +378,7 @@ func sourcesOf(name string) []string {
 		return []string{"audit", "pods"}
 	case ReplacementReady, PodsBack:
 		return []string{"pods"}
-	case CertificateRotated, CertificateExpired:
+	case CertificateRotated, CertificateExpired, KubeletExited:
 		return []string{"kubelet"}
 	}
 	return []string{"audit"}
@@ -670,6 +670,9 @@ func (f *Fold) Result(m *Milestone) Result {
 	}
 	if m.Name == FaultInjected {
 		return r
+	}
+	if n := f.nodes[m.Node]; m.Name == KubeletExited && n.exits > 0 {
+		r.Note = join(r.Note, fmt.Sprintf("systemd started it again %d times, in vain", n.exits))
 	}
 	w := f.WindowOf(m.Key).rounded()
 	r.Window = &w

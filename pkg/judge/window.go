@@ -75,10 +75,10 @@ func (f *Fold) WindowOf(k Key) Window {
 	case KubeletStarted:
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case CSRCreated:
-		if f.reached(KubeletStarted, k.Node) || !f.reached(CSRCreated, k.Node) {
+		if f.minted > 0 {
 			return derived(KubeletStarted, "start of the kubelet; a certificate past its rotation deadline is rotated at once", Interval{Min: 0, Max: 5})
 		}
-		return Window{Class: Ordered, after: after(FaultInjected)}
+		return f.naturalRotation(k.Node)
 	case CertificateExpired:
 		w := Window{Class: Ordered, after: after(FaultInjected)}
 		if n := f.nodes[k.Node]; n != nil && !n.notAfter.IsZero() && !f.reached(CertificateExpired, k.Node) {
@@ -118,6 +118,13 @@ func (f *Fold) WindowOf(k Key) Window {
 		return derived(NoExecuteTainted, "toleration "+k.Subject, Interval{Min: s.Seconds(), Max: s.Seconds() + 1})
 	case ReplacementReady:
 		return Window{Class: Budget, after: Key{PodEvicted, k.Node, k.Subject}}
+	case KubeletExited: // kubelet/certificate/transport.go: the 30th ten-second tick after the last that saw a certificate
+		if f.minted == 0 {
+			return derived(CertificateExpired, "five minutes without a certificate while the server answers, seen at a ten-second tick", Interval{Min: 290, Max: 302})
+		}
+		// Started since: the server counts as answering only after the request's
+		// 15 minutes are over and the next one was refused.
+		return derived(CSRCreated, "15 minutes for the request, then the next one is refused", Interval{Min: 902, Max: 914})
 	case FaultUndone:
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case RepairDone:
@@ -137,6 +144,23 @@ func (f *Fold) WindowOf(k Key) Window {
 		return Window{Class: Budget, after: after(ReadyTrue)}
 	}
 	return Window{Class: Ordered, after: after(FaultInjected)}
+}
+
+// naturalRotation is when a kubelet asks for its next certificate: after 70 to
+// 90 % of the life of the present one (client-go
+// util/certificate/certificate_manager.go nextRotationDeadline).
+func (f *Fold) naturalRotation(node string) Window {
+	w := Window{Class: Derived, after: Key{Name: FaultInjected, Node: node}}
+	n := f.nodes[node]
+	if n == nil || n.asked.notAfter.IsZero() {
+		w.Class = Ordered
+		return w
+	}
+	from := n.asked.notBefore.Sub(f.start) - f.zero
+	life := n.asked.notAfter.Sub(n.asked.notBefore)
+	w.Why = fmt.Sprintf("70 to 90 %% of the certificate's life of %s", Duration(life))
+	w.Intervals = []Interval{{Min: max(0, (from + life*7/10).Seconds()), Max: (from + life*9/10).Seconds() + 2}}
+	return w
 }
 
 // noExecute is the window of the one step with two branches. From 1.34 on the

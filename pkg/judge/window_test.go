@@ -63,7 +63,7 @@ func TestWindows(t *testing.T) {
 		"taints go in the next pass":                {key: Key{Name: TaintsGone}, after: ReadyTrue, class: Derived, want: []Interval{{0, 6.05, ""}}},
 		"pods come back when they do":               {key: Key{Name: PodsBack}, after: ReadyTrue, class: Budget},
 		"a request for a certificate at the start":  {events: []observe.Event{seen("run", 6, TypeKubeletStarted, "node w1")}, key: Key{Name: CSRCreated}, after: KubeletStarted, class: Derived, want: []Interval{{0, 5, ""}}},
-		"a request of a kubelet nobody had started": {events: []observe.Event{audit(6, "create", "certificatesigningrequests", "code=201", "user=system:node:w1")}, key: Key{Name: CSRCreated}, after: FaultInjected, class: Ordered},
+		"a kubelet that was started exits late": {key: Key{Name: KubeletExited}, after: CSRCreated, class: Derived, want: []Interval{{902, 914, ""}}},
 		"the end of the certificate is known":       {key: Key{Name: CertificateExpired}, after: FaultInjected, class: Ordered, want: []Interval{{35, 35, ""}}},
 		"the undo comes after the fault":            {key: Key{Name: FaultUndone}, after: FaultInjected, class: Ordered},
 		"the repair comes after the undo":           {key: Key{Name: RepairDone}, after: FaultUndone, class: Ordered},
@@ -173,5 +173,56 @@ func TestResultsInWords(t *testing.T) {
 	}
 	if got := (Result{Name: PodEvicted, Subject: "5s"}).Title(); got != "PodEvicted 5s" {
 		t.Errorf("title %q", got)
+	}
+}
+
+func TestWindowsOfACertificateThatTheNodeWasIssued(t *testing.T) {
+	f, err := NewFold(testConfig("v1.37.2"), 0, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Issued at 0 s by a signer that dates it five minutes back and gives it
+	// three: it asks again after 36 to 132 s.
+	e := certificate(0, "w1", "/pki/kubelet-client-2026-01-02-03-04-05.pem", start.Add(180*time.Second))
+	e.Detail["notBefore"] = start.Add(-300 * time.Second).Format(time.RFC3339)
+	f.Add(e)
+	f.Add(seen("run", 6, TypeInjected, ""))
+	for name, want := range map[string]Window{
+		CSRCreated:    {Intervals: []Interval{{30, 128, ""}}, after: Key{Name: FaultInjected, Node: "w1"}},
+		KubeletExited: {Intervals: []Interval{{290, 302, ""}}, after: Key{Name: CertificateExpired, Node: "w1"}},
+	} {
+		w := f.WindowOf(Key{Name: name, Node: "w1"}).rounded()
+		if !slices.Equal(w.Intervals, want.Intervals) || w.after != want.after || w.Class != Derived {
+			t.Errorf("%s: %s window %v after %v, want %v after %v", name, w.Class, w.Intervals, w.after, want.Intervals, want.after)
+		}
+	}
+}
+
+func TestKubeletExited(t *testing.T) {
+	process := func(at float64, pid, restarts, state, exit string) observe.Event {
+		e := seen("node", at, observe.TypeProcess, "kubelet w1", "pid="+pid, "restarts="+restarts, "state="+state)
+		if exit != "" {
+			e.Detail["exit"] = exit
+		}
+		return e
+	}
+	injected := seen("run", 5, TypeInjected, "")
+	for name, tc := range map[string]struct {
+		events []observe.Event
+		at     float64
+		note   string
+	}{
+		"one that is stopped does not exit":    {[]observe.Event{process(0, "1", "0", "active", ""), injected, process(6, "0", "0", "inactive", "0"), process(7, "2", "0", "active", "")}, -1, ""},
+		"one that ends by itself does":         {[]observe.Event{process(0, "1", "0", "active", ""), injected, process(300, "0", "0", "activating", "1")}, 300, "exit code 1"},
+		"its time is that of the first time":   {[]observe.Event{process(0, "1", "0", "active", ""), injected, process(300, "0", "0", "activating", "1"), process(301, "2", "1", "active", ""), process(302, "0", "1", "activating", "1"), process(303, "3", "2", "active", "")}, 300, "exit code 1; systemd started it again 2 times, in vain"},
+		"one that was started again meanwhile": {[]observe.Event{process(0, "1", "0", "active", ""), injected, process(301, "2", "1", "active", "")}, 301, "started again before it was seen gone; systemd started it again 1 times, in vain"},
+		"what was before the fault is no news": {[]observe.Event{process(0, "0", "3", "activating", "1"), process(1, "2", "4", "active", ""), injected, process(6, "2", "4", "active", "")}, -1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := folded(t, tc.events...)
+			if m := f.at(t, KubeletExited, "w1", "", tc.at, "node"); m != nil && f.Result(m).Note != tc.note {
+				t.Errorf("note is %q, want %q", f.Result(m).Note, tc.note)
+			}
+		})
 	}
 }
