@@ -11,6 +11,10 @@ help: ## Show this list
 experiment: setup ## Run one experiment: make experiment NAME=csr-denied PROFILE=fast
 	@bin/flatline run "$(NAME)" --profile "$(PROFILE)" --keep "$(KEEP)" $(if $(HOLD),--hold) $(if $(CLUSTER),--cluster "$(CLUSTER)")
 
+.PHONY: plan
+plan: setup-binary ## Say what an experiment would do and expect, without Docker: make plan NAME=csr-denied
+	@bin/flatline plan "$(NAME)" --profile "$(PROFILE)"
+
 .PHONY: test
 test: setup ## Run every check and test, the smoke suite on a real cluster included
 	@hack/test

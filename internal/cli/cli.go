@@ -127,7 +127,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &chaos.InvalidError{Text: fmt.Sprintf("%v; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(runCommand(stdout, stderr), listCommand(stdout), judgeCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
+	root.AddCommand(runCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -161,16 +161,7 @@ said; 5 the cluster could not be put right (the command that repairs is printed)
 130 interrupted, after everything was undone.
 
 NODE_IMAGE in the environment chooses the node image.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 1 && args[0] != "" {
-				return nil
-			}
-			names, err := chaos.Names(experiments.FS)
-			if err != nil {
-				return err
-			}
-			return fmt.Errorf("say which experiment: one of %s", strings.Join(names, ", "))
-		},
+		Args: oneExperiment,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
@@ -190,22 +181,85 @@ NODE_IMAGE in the environment chooses the node image.`,
 			return runExperiment(c.Context(), exp, opts, format, stdout, stderr)
 		},
 	}
-	c.Flags().StringVar(&profile, "profile", chaos.DefaultProfile, "timers to run with: default are Kubernetes' own, fast are short")
+	profileFlag(c, &profile)
 	c.Flags().StringVar(&opts.Artifacts, "artifacts", defaultArtifacts(), "folder for the records of runs; $ARTIFACTS")
 	c.Flags().StringVar(&opts.Keep, "keep", chaos.KeepNever, "keep the cluster: "+strings.Join(keepValues, ", ")+"; one that could not be put right is always kept")
 	c.Flags().BoolVar(&opts.Pause, "hold", false, "stop before the undo, to look around")
 	c.Flags().StringVar(&reuse, "cluster", "", "run on this kept cluster, and keep it")
 	outputFlag(c, &format)
-	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		names, _ := chaos.Names(experiments.FS)
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
-	_ = c.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions([]string{chaos.DefaultProfile, "fast"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 // keepValues are the values of --keep.
 var keepValues = []string{chaos.KeepNever, chaos.KeepOnFailure, chaos.KeepAlways}
+
+func planCommand(stdout io.Writer) *cobra.Command {
+	var profile, kubernetes string
+	c := &cobra.Command{
+		Use:   "plan NAME",
+		Short: "Say what an experiment would do and expect; touches nothing and needs no Docker",
+		Args:  oneExperiment,
+		RunE: func(_ *cobra.Command, args []string) error {
+			exp, err := load(args[0], profile)
+			if err != nil {
+				return err
+			}
+			p, err := chaos.PlanFor(exp, kubernetes)
+			if err != nil {
+				return &chaos.InvalidError{Text: err.Error()}
+			}
+			return (&report.Plan{
+				Name: exp.Metadata.Name, Profile: exp.Profile, Description: exp.Spec.Description, Fault: faultText(exp.Spec.Fault),
+				Config: &p.Config, Undo: steps(p.Undo), Repair: steps(p.Repair), Forecasts: p.Forecasts, Least: p.Least, Most: p.Most,
+			}).Text(stdout)
+		},
+	}
+	profileFlag(c, &profile)
+	c.Flags().StringVar(&kubernetes, "kubernetes", "v1.37", "Kubernetes version whose defaults to take")
+	return c
+}
+
+func faultText(f chaos.FaultSpec) string {
+	switch c := f.Certificate; {
+	case c == nil:
+		return f.Type
+	case c.Mint > 0:
+		return fmt.Sprintf("%s, with a certificate that is valid for %s and past its rotation deadline", f.Type, c.Mint)
+	default:
+		return f.Type + ", right after the target was issued a certificate"
+	}
+}
+
+func steps(list []chaos.Step) []string {
+	var out []string
+	for _, s := range list {
+		out = append(out, s.Desc+" on "+s.On)
+	}
+	return out
+}
+
+// oneExperiment wants the name of an experiment.
+func oneExperiment(_ *cobra.Command, args []string) error {
+	if len(args) == 1 && args[0] != "" {
+		return nil
+	}
+	names, err := chaos.Names(experiments.FS)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("say which experiment: one of %s", strings.Join(names, ", "))
+}
+
+// profileFlag adds --profile, and completion of it and of experiments' names.
+func profileFlag(c *cobra.Command, profile *string) {
+	c.Flags().StringVar(profile, "profile", chaos.DefaultProfile, "timers to run with: default are Kubernetes' own, fast are short")
+	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		names, _ := chaos.Names(experiments.FS)
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	// The only error is that the flag does not exist.
+	_ = c.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions([]string{chaos.DefaultProfile, "fast"}, cobra.ShellCompDirectiveNoFileComp))
+}
 
 // load finds an experiment by its name, or in a file.
 func load(name, profile string) (*chaos.Experiment, error) {

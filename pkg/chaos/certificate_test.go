@@ -234,7 +234,7 @@ func TestInstall(t *testing.T) {
 		{"dangling link", func(n *shellNode) { n.must(os.Symlink("/nonexistent/x.pem", n.path(current))) }},
 		{"link to a folder", func(n *shellNode) { n.must(os.Symlink(n.root, n.path(current))) }},
 		{"left by an installation that was cut short", func(n *shellNode) {
-			n.must(os.Symlink("/nonexistent", n.path("pki/flatline-link")))
+			n.must(os.Symlink(n.root, n.path("pki/flatline-link")))
 			n.write("pki/flatline-spare.pem", "half")
 		}},
 		{"installed before", func(n *shellNode) {

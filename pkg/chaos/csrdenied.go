@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,26 +35,11 @@ type csrDenied struct {
 	injectedAt time.Time
 }
 
-// Prepare checks that the binding is the one that kubeadm made.
-func (f *csrDenied) Prepare(ctx context.Context, t *Target) ([]Step, error) {
-	b, err := t.Client.RbacV1().ClusterRoleBindings().Get(ctx, rotationBinding, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("reading the binding that approves rotation: %w", err)
-	}
-	if b.RoleRef.Name != rotationRole || !bindsAllNodes(b) {
-		return nil, fmt.Errorf("ClusterRoleBinding %s does not give group %s the role %s", rotationBinding, nodesGroup, rotationRole)
-	}
-	if len(t.ControlNodes) == 0 {
-		return nil, errors.New("there is no node to leave alone")
-	}
-	return f.undo(t), nil
-}
-
-// undo stops the target's kubelet before anything else: with the binding back, a
+// Undo stops the target's kubelet before anything else: with the binding back, a
 // request that still waits would be approved while the node is repaired, and
 // kubelet and repair would both replace the certificate. For the same reason the
 // waiting requests go before the binding comes back.
-func (f *csrDenied) undo(t *Target) []Step {
+func (f *csrDenied) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
 		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, "systemctl stop kubelet")})
@@ -125,6 +109,9 @@ func (f *csrDenied) Witness(ctx context.Context, t *Target) (Evidence, error) {
 	b, err := t.Client.RbacV1().ClusterRoleBindings().Get(ctx, rotationBinding, metav1.GetOptions{})
 	if err != nil {
 		return Evidence{}, fmt.Errorf("reading the binding that approves rotation: %w", err)
+	}
+	if b.RoleRef.Name != rotationRole {
+		return Evidence{}, fmt.Errorf("ClusterRoleBinding %s is for the role %s and not for %s", rotationBinding, b.RoleRef.Name, rotationRole)
 	}
 	csrs, err := t.Client.CertificatesV1().CertificateSigningRequests().List(ctx,
 		metav1.ListOptions{FieldSelector: "spec.signerName=" + certv1.KubeAPIServerClientKubeletSignerName})

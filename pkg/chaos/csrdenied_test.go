@@ -47,49 +47,43 @@ func fakeTarget(control, worker2 observe.Node, objects ...runtime.Object) (*Targ
 	}, &events
 }
 
-func TestPrepare(t *testing.T) {
+// What is asked of the witness before anything is changed.
+func TestWitnessBeforeTheInjection(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		objects []runtime.Object
-		change  func(*Target)
+		inPlace bool
 		err     string
 	}{
-		{"as kubeadm made it", []runtime.Object{binding(rotationRole, allNodes)}, nil, ""},
-		{"with others", []runtime.Object{binding(rotationRole, oneNode, allNodes)}, nil, ""},
-		{"none", nil, nil, "reading the binding that approves rotation: "},
-		{"another role", []runtime.Object{binding("view", allNodes)}, nil, "does not give group system:nodes the role " + rotationRole},
-		{"not the group", []runtime.Object{binding(rotationRole, oneNode)}, nil, "does not give group"},
-		{"a user of the group's name", []runtime.Object{binding(rotationRole, rbacv1.Subject{Kind: "User", Name: "system:nodes"})}, nil, "does not give group"},
-		{"nobody", []runtime.Object{binding(rotationRole)}, nil, "does not give group"},
-		{"no control node", []runtime.Object{binding(rotationRole, allNodes)}, func(t *Target) { t.ControlNodes = nil }, "no node to leave alone"},
+		{"as kubeadm made it", []runtime.Object{binding(rotationRole, allNodes)}, false, ""},
+		{"with others", []runtime.Object{binding(rotationRole, oneNode, allNodes)}, false, ""},
+		{"none", nil, false, "reading the binding that approves rotation: "},
+		{"another role", []runtime.Object{binding("view", allNodes)}, false, "is for the role view and not for " + rotationRole},
+		{"not the group", []runtime.Object{binding(rotationRole, oneNode)}, true, ""},
+		{"a user of the group's name", []runtime.Object{binding(rotationRole, rbacv1.Subject{Kind: "User", Name: "system:nodes"})}, true, ""},
+		{"nobody", []runtime.Object{binding(rotationRole)}, true, ""},
 	} {
 		control, worker := &fakeNode{}, &fakeNode{}
 		target, events := fakeTarget(control, worker, tc.objects...)
-		if tc.change != nil {
-			tc.change(target)
-		}
-		undo, err := (&csrDenied{}).Prepare(t.Context(), target)
-		if tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err) || undo != nil) || tc.err == "" && (err != nil || len(undo) == 0) {
-			t.Errorf("%s: %d steps, error %v; want %q", tc.name, len(undo), err, tc.err)
+		ev, err := (&csrDenied{}).Witness(t.Context(), target)
+		if tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) || tc.err == "" && (err != nil || ev.InPlace != tc.inPlace) {
+			t.Errorf("%s: %+v, error %v; want in place %v, error %q", tc.name, ev, err, tc.inPlace, tc.err)
 		}
 		if len(control.scripts)+len(worker.scripts)+len(*events) > 0 {
 			t.Errorf("%s: something was done", tc.name)
 		}
 		for _, a := range target.Client.(*fake.Clientset).Actions() {
-			if a.GetVerb() != "get" {
+			if a.GetVerb() != "get" && a.GetVerb() != "list" {
 				t.Errorf("%s: %s %s", tc.name, a.GetVerb(), a.GetResource().Resource)
 			}
 		}
 	}
 }
 
-// Order matters: see the comment of undo.
+// Order matters: see the comment of Undo.
 func TestUndoOrder(t *testing.T) {
 	target, _ := fakeTarget(&fakeNode{}, &fakeNode{}, binding(rotationRole, allNodes))
-	undo, err := (&csrDenied{}).Prepare(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	undo := (&csrDenied{}).Undo(target)
 	var got []string
 	for _, s := range undo {
 		got = append(got, s.On+": "+s.Desc)
@@ -130,7 +124,7 @@ esac`)
 		`{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"system:node:c1-worker"}]}`; !strings.Contains(calls, want) || strings.Contains(calls, "worker2") {
 		t.Errorf("called\n%s\nwant %s", calls, want)
 	}
-	undo := f.undo(target)
+	undo := f.Undo(target)
 	for range 2 {
 		var calls []string
 		for _, s := range undo {

@@ -14,14 +14,15 @@ import (
 
 // A Fault breaks one thing on purpose.
 type Fault interface {
-	// Prepare says why the fault cannot work on this target, or else which steps
-	// take it back, in the order in which they run. It changes nothing. The steps
-	// are on disk, and a dead-man timer holds them too, before Inject is called.
-	Prepare(ctx context.Context, t *Target) (undo []Step, err error)
+	// Undo lists the steps that take the fault back, in the order in which they
+	// run. They are on disk, and dead-man timers hold them too, before Inject is
+	// called. It asks nobody, so that a plan can be told without a cluster.
+	Undo(t *Target) []Step
 	// Inject breaks it.
 	Inject(ctx context.Context, t *Target) error
 	// Witness looks whether the fault is in place and whether it bites. An error
-	// means that it could not look.
+	// means that it could not look. It is asked before the injection too: a fault
+	// that is in place already, or cannot be looked at, is not injected.
 	Witness(ctx context.Context, t *Target) (Evidence, error)
 }
 

@@ -59,12 +59,12 @@ func (r *run) stageSpares(ctx context.Context) error {
 
 // repairSteps bring a target back whatever state it is in: expired, crash-looping
 // or with files made unusable. They need nothing but the node itself.
-func (r *run) repairSteps() []Step {
+func repairSteps(t *Target) []Step {
 	var steps []Step
-	for _, n := range r.target.Nodes {
+	for _, n := range t.Nodes {
 		steps = append(steps,
-			Step{Desc: "installing the spare certificate", On: n.Name, Script: inStage(r.id, "systemctl stop kubelet\n"+installScript("spare.pem", "flatline-spare.pem"))},
-			Step{Desc: "starting the kubelet", On: n.Name, Script: inStage(r.id, "at=$(date +%s.%N)\nsystemctl reset-failed kubelet 2>/dev/null\nsystemctl start kubelet && echo $at")})
+			Step{Desc: "installing the spare certificate", On: n.Name, Script: inStage(t.RunID, "systemctl stop kubelet\n"+installScript("spare.pem", "flatline-spare.pem"))},
+			Step{Desc: "starting the kubelet", On: n.Name, Script: inStage(t.RunID, "at=$(date +%s.%N)\nsystemctl reset-failed kubelet 2>/dev/null\nsystemctl start kubelet && echo $at")})
 	}
 	return steps
 }

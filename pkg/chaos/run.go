@@ -196,11 +196,12 @@ func (r *run) prepare(ctx context.Context) error {
 	if r.fault == nil {
 		return nil
 	}
-	undo, err := r.fault.Prepare(ctx, r.target)
-	if err != nil {
+	if ev, err := r.fault.Witness(ctx, r.target); err != nil {
 		return err
+	} else if ev.InPlace {
+		return fmt.Errorf("the fault is in place before it was injected: %s", ev.Seen)
 	}
-	repair := r.repairSteps()
+	undo, repair := r.fault.Undo(r.target), repairSteps(r.target)
 	for _, s := range undo {
 		if err := r.journal.Undo(s); err != nil {
 			return err

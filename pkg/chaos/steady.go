@@ -78,10 +78,6 @@ func (r *run) waitSteady(ctx context.Context) error {
 	return err
 }
 
-// freshCertificate is how long ago a target may have been issued its certificate
-// when the fault comes: early enough that it has not yet asked for the next.
-const freshCertificate = 15 * time.Second
-
 // waitRotation waits until every target has just been issued a certificate.
 func (r *run) waitRotation(ctx context.Context) error {
 	r.say("waiting for the target's next certificate, so that the fault meets a fresh one")
@@ -89,7 +85,7 @@ func (r *run) waitRotation(ctx context.Context) error {
 	return r.wait(ctx, longest, func(f *judge.Fold) bool {
 		for _, n := range r.target.Nodes {
 			_, rotated := f.Certificate(n.Name)
-			if rotated == 0 || f.Now()-rotated > freshCertificate {
+			if rotated == 0 || f.Now()-rotated > judge.Fresh {
 				return false
 			}
 		}

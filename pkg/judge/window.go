@@ -84,6 +84,11 @@ func (f *Fold) WindowOf(k Key) Window {
 		if n := f.nodes[k.Node]; n != nil && !n.notAfter.IsZero() && !f.reached(CertificateExpired, k.Node) {
 			left := (f.expiry(n) - f.zero).Seconds()
 			w.Intervals = []Interval{{Min: left, Max: left}}
+		} else if f.minted > 0 && !f.reached(CertificateExpired, k.Node) { // a forecast; NotAfter is a whole second
+			life := time.Duration(f.minted).Seconds()
+			w.after, w.Intervals = after(KubeletStarted), []Interval{{Min: life - 1, Max: life + 1}}
+		} else if life, err := f.cfg.seconds("kube-controller-manager", "cluster-signing-duration"); err == nil && !f.reached(CertificateExpired, k.Node) {
+			w.Intervals = []Interval{{Min: (life - Fresh).Seconds(), Max: life.Seconds()}}
 		}
 		return w
 	case LeaseStalled: // each request is verified anew: apiserver authentication/request/x509
@@ -130,7 +135,7 @@ func (f *Fold) WindowOf(k Key) Window {
 	case RepairDone:
 		return Window{Class: Ordered, after: after(FaultUndone)}
 	case CertificateRotated:
-		if f.reached(RepairDone, k.Node) {
+		if f.reached(RepairDone, k.Node) || !f.reached(CertificateRotated, k.Node) {
 			return derived(RepairDone, "the spare certificate rotates at once: approver, signer and store work again", Interval{Min: 0, Max: 30})
 		}
 		return Window{Class: Ordered, after: after(FaultInjected)}
@@ -146,6 +151,15 @@ func (f *Fold) WindowOf(k Key) Window {
 	return Window{Class: Ordered, after: after(FaultInjected)}
 }
 
+// backdated is by how much the signer puts NotBefore before the time of issue
+// (controller/certificates/authority/policies.go).
+const backdated = 5 * time.Minute
+
+// Fresh is the age that a certificate may have when an experiment that waits for
+// the node's own begins with its fault: early enough that the node has hardly
+// ever asked for the next.
+const Fresh = 15 * time.Second
+
 // naturalRotation is when a kubelet asks for its next certificate: after 70 to
 // 90 % of the life of the present one (client-go
 // util/certificate/certificate_manager.go nextRotationDeadline).
@@ -153,7 +167,14 @@ func (f *Fold) naturalRotation(node string) Window {
 	w := Window{Class: Derived, after: Key{Name: FaultInjected, Node: node}}
 	n := f.nodes[node]
 	if n == nil || n.asked.notAfter.IsZero() {
-		w.Class = Ordered
+		tau, err := f.cfg.seconds("kube-controller-manager", "cluster-signing-duration")
+		if err != nil {
+			w.Class = Ordered
+			return w
+		}
+		life := tau + backdated
+		w.Why = fmt.Sprintf("70 to 90 %% of the life of a certificate that was issued up to %s before", Duration(Fresh))
+		w.Intervals = []Interval{{Min: max(0, (life*7/10 - backdated - Fresh).Seconds()), Max: (life*9/10 - backdated).Seconds() + 2}}
 		return w
 	}
 	from := n.asked.notBefore.Sub(f.start) - f.zero
@@ -285,4 +306,50 @@ func (f *Fold) podsOn(node string) int {
 		}
 	}
 	return n
+}
+
+// A Forecast is an expected milestone before anything has happened.
+type Forecast struct {
+	Key
+	Window Window
+	After  string // the milestone from which the window counts
+	// From and To are bounds since the injection; Bounded is false for the way
+	// back, which begins when the hold is over, and for what has no bound.
+	From, To time.Duration
+	Bounded  bool
+}
+
+// Foretell derives the windows of an experiment from flags alone.
+func Foretell(cfg *Config, plan *Plan) ([]Forecast, error) {
+	f, err := NewFold(cfg, plan.Spec.Fault.Certificate.Mint, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	var all []Forecast
+	for _, x := range plan.Spec.Expect {
+		k := Key{x.Milestone, "", x.Subject}
+		w := f.WindowOf(k).rounded()
+		fc := Forecast{Key: k, Window: w, After: w.after.Name}
+		if !Recovery(k.Name) {
+			fc.From, fc.To, fc.Bounded = f.bounds(k)
+		}
+		all = append(all, fc)
+	}
+	return all, nil
+}
+
+// bounds adds up the windows from the injection to a milestone.
+func (f *Fold) bounds(k Key) (from, to time.Duration, ok bool) {
+	switch k.Name {
+	case FaultInjected:
+		return 0, 0, true
+	case KubeletStarted: // stop, install, start
+		return 0, 5 * time.Second, true
+	}
+	w := f.WindowOf(k)
+	if len(w.Intervals) == 0 {
+		return 0, 0, false
+	}
+	from, to, ok = f.bounds(w.after)
+	return from + time.Duration(w.Intervals[0].Min*float64(time.Second)), to + time.Duration(w.Max()*float64(time.Second)), ok
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,7 +212,15 @@ func TestEmitKeepsATimeThatWasGiven(t *testing.T) {
 
 func TestOneOrderForFileMemoryAndListener(t *testing.T) {
 	var heard []string
-	r := NewRecorder(func(e Event) { heard = append(heard, e.Object) })
+	var inside atomic.Int32
+	r := NewRecorder(func(e Event) {
+		if inside.Add(1) != 1 {
+			t.Error("two events are told at once")
+		}
+		runtime.Gosched() // a listener that is entered twice will be seen
+		heard = append(heard, e.Object)
+		inside.Add(-1)
+	})
 	name := filepath.Join(t.TempDir(), "timeline.jsonl")
 	var wg sync.WaitGroup
 	for s := range 8 {
