@@ -297,6 +297,9 @@ func TestInject(t *testing.T) {
 		if !strings.Contains(worker.stdin[i], "BEGIN EC PRIVATE KEY") || strings.Contains(script, "PRIVATE KEY") {
 			t.Error("the key must go in by stdin, and only there")
 		}
+		if !strings.HasPrefix(script, "umask 077; cat > ") {
+			t.Errorf("others may read the staged key: %s", script)
+		}
 	}
 
 	// With the node's own certificate the kubelet is left alone.

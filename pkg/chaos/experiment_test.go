@@ -69,7 +69,7 @@ func TestBadInput(t *testing.T) {
 	for _, name := range names {
 		// More than once: a message that depends on the order of a map is a riddle.
 		var said string
-		for i := range 10 {
+		for i := range 60 {
 			_, err := Load(fsys, name, "")
 			line := oneLine(t, name, err)
 			if i == 0 {
@@ -159,6 +159,7 @@ spec:
     - {milestone: PodEvicted, max: 400s, why: ours}
     - {milestone: ReadyUnknown}
     - {milestone: ReplacementReady, subject: 30s}
+    - {milestone: ReplacementReady}
   never: [{milestone: CSRIssued}, {milestone: PodEvicted}]
 `
 
@@ -198,7 +199,8 @@ func TestParse(t *testing.T) {
 			Fault:    FaultSpec{Type: "csr-denied", Certificate: &Certificate{From: "rotation"}},
 			Hold:     d(10),
 			Expect: []judge.Expectation{evicted("0s"), evicted("30s"), evicted("300s"), {Milestone: "ReadyUnknown"},
-				{Milestone: "ReplacementReady", Subject: "30s"}},
+				{Milestone: "ReplacementReady", Subject: "30s"},
+				{Milestone: "ReplacementReady", Subject: "0s"}, {Milestone: "ReplacementReady", Subject: "30s"}, {Milestone: "ReplacementReady", Subject: "300s"}},
 			Never: []judge.Expectation{{Milestone: "CSRIssued"}, {Milestone: "PodEvicted"}},
 		},
 	}

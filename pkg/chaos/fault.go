@@ -79,7 +79,7 @@ func (t *Target) installShort(ctx context.Context, n Node, life time.Duration) e
 	if err != nil {
 		return err
 	}
-	out, err := n.script(ctx, pem, "cat > "+stage(t.RunID)+"/short.pem; systemctl stop kubelet\n"+
+	out, err := n.script(ctx, pem, "umask 077; cat > "+stage(t.RunID)+"/short.pem; systemctl stop kubelet\n"+
 		installScript(stage(t.RunID)+"/short.pem", "flatline-short.pem")+
 		"date +%s.%N; systemctl start kubelet")
 	if err != nil {

@@ -121,6 +121,7 @@ type podState struct {
 	node, canary    string
 	ready, deleting bool
 	gone            bool
+	unseen          bool // since the last gap
 }
 
 type spend struct {
@@ -382,19 +383,14 @@ func (f *Fold) renewed(node, source string, at time.Duration, cred string) {
 	if n == nil {
 		return
 	}
-	if n.silent && at > n.renewed[source] {
-		// A watch may deliver a renewal from before the refusal only now.
-		if stall, ok := f.got[Key{LeaseStalled, node, ""}]; ok && at > stall.At+f.tim.I() {
-			note := ""
-			if cred != "" {
-				note = "with certificate " + cred
-			}
-			f.mark(Key{LeaseResumed, node, ""}, source, at, note)
-			n.refused = false
-			if source == "audit" {
-				n.silent = false
-			}
+	// A watch may deliver only now what was renewed before the refusal.
+	if stall, ok := f.got[Key{LeaseStalled, node, ""}]; ok && at > stall.At+f.tim.I() {
+		note := ""
+		if cred != "" {
+			note = "with certificate " + cred
 		}
+		f.mark(Key{LeaseResumed, node, ""}, source, at, note)
+		n.silent, n.refused = false, false
 	}
 	n.renewed[source] = max(n.renewed[source], at)
 	if source == "watch" {
@@ -462,6 +458,8 @@ func (f *Fold) addWatch(e observe.Event, at time.Duration, kind, name string) {
 		f.tainted(name, "watch", at, d["taints"])
 	case kind == "pods" && name != "":
 		f.pod(e, at, d["ns"]+"/"+name)
+	case kind == "pods":
+		f.podList(e)
 	case kind == "certificatesigningrequests" && strings.HasPrefix(d["user"], nodeUser):
 		f.csr(e, at, name)
 	}
@@ -495,7 +493,7 @@ func (f *Fold) pod(e observe.Event, at time.Duration, id string) {
 		f.pods[id] = p
 	}
 	wasReady, wasDeleting := p.ready, p.deleting
-	p.node, p.canary = d["node"], d["canary"]
+	p.node, p.canary, p.unseen = d["node"], d["canary"], false
 	p.ready, p.deleting, p.gone = d["ready"] == "True", d["deleting"] != "", e.Type == "deleted"
 	if p.deleting && !wasDeleting && p.canary != "" && e.Type == "modified" && f.reached(NoExecuteTainted, p.node) {
 		f.mark(Key{PodEvicted, p.node, p.canary}, "watch", at, id[strings.Index(id, "/")+1:])
@@ -512,6 +510,19 @@ func (f *Fold) pod(e observe.Event, at time.Duration, id string) {
 		f.podsBack(t, at)
 		if p.node == t {
 			f.allUnready(t)
+		}
+	}
+}
+
+// podList forgets, after a gap, the pods that the new list does not have: they
+// were deleted while nobody looked.
+func (f *Fold) podList(e observe.Event) {
+	for _, p := range f.pods {
+		switch e.Type {
+		case observe.TypeGap:
+			p.unseen = true
+		case "Watching":
+			p.gone = p.gone || p.unseen
 		}
 	}
 }

@@ -114,8 +114,8 @@ type Limit struct {
 }
 
 // A Heartbeat sums up the accepted Lease renewals of one node while its kubelet
-// was not meddled with: from ready to the injection on a target, to the undo on
-// every other node. Gap is between two renewals, in seconds; Bytes is the size of
+// was not meddled with: up to the injection on a target, to the end of the
+// observation on every other node. Gap is between two renewals, in seconds; Bytes is the size of
 // the renewed object in the form of the audit log (JSON).
 type Heartbeat struct {
 	Node        string         `json:"node"`
@@ -184,7 +184,8 @@ func Judge(t *observe.Timeline) (*Run, error) {
 	})
 	j.run = &Run{APIVersion: APIVersion, Kind: "Run", RunID: t.Header.RunID, Experiment: j.plan.Metadata.Name, Profile: j.plan.Profile,
 		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
-		Target: j.cfg.Target, ControlNodes: j.cfg.ControlNodes, Warnings: slices.Clone(j.cfg.Warnings)}
+		Target: j.cfg.Target, ControlNodes: j.cfg.ControlNodes, Warnings: append([]string{}, j.cfg.Warnings...),
+		Milestones: []Result{}, Heartbeats: []Heartbeat{}, Differences: []Difference{}, Gaps: []Gap{}}
 	j.cost()
 	if why, ok := j.find(TypeSetupFailed); ok {
 		j.run.Outcome, j.run.Reasons = OutcomeSetupFailed, []string{why.Detail["why"]}

@@ -28,11 +28,10 @@ var update = flag.Bool("update", false, "write golden files anew")
 
 const recording = "testdata/csr-denied-fast.jsonl.gz"
 
-// The nodes of the recorded run, and the fault's time in it.
+// The nodes of the recorded run.
 const (
 	recTarget  = "flatline-89cd-worker2"
 	recControl = "flatline-89cd-worker"
-	recCP      = "flatline-89cd-control-plane"
 )
 
 // recorded reads the recorded run; what it returns is the caller's to change.

@@ -66,6 +66,8 @@ func (a *Audit) Run(ctx context.Context, ready func(), emit func(Event)) error {
 
 // follow streams the log from a.next until the stream ends.
 func (a *Audit) follow(ctx context.Context, emit func(Event)) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	pr, pw := io.Pipe()
 	go func() {
 		err := a.Node.Exec(ctx, nil, pw, "tail", "-c", "+"+strconv.FormatInt(a.next+1, 10), "-F", a.Path)

@@ -72,6 +72,8 @@ func (k *Kubelet) Run(ctx context.Context, ready func(), emit func(Event)) error
 }
 
 func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(Event)) error {
+	ctx, stop := context.WithCancel(ctx) // ends the shell's exec, whatever ends the reading
+	defer stop()
 	pr, pw := io.Pipe()
 	go func() {
 		err := k.Node.Exec(ctx, nil, pw, "bash", "-c", kubeletScript)

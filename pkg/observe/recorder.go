@@ -98,7 +98,7 @@ func (r *Recorder) write(e Event) {
 }
 
 // Watch runs sources until ctx ends or Stop is called, and returns when every
-// one of them is ready. A source that fails before it is ready is an error; one
+// one of them is ready. A source that fails before all are ready is an error; one
 // that fails later leaves a Gap event without an end.
 func (r *Recorder) Watch(ctx context.Context, sources map[string]Source) error {
 	ctx, cancel := context.WithCancel(ctx)
