@@ -15,7 +15,7 @@ const module = "github.com/flatline-chaos/flatline"
 // mayImport says which of our packages each of our packages may import. A package
 // that is not listed may be imported by main and internal/cli only.
 var mayImport = map[string][]string{
-	"":                {"internal/cli"},
+	"":                {"internal/cli"}, // and what its tests judge
 	"experiments":     {},
 	"internal/cli":    {"experiments", "internal/report", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/observe"},
 	"internal/report": {"pkg/judge", "pkg/observe"},

@@ -381,7 +381,6 @@ func nodeImageCommand(stdout, stderr io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(stderr, "%s\n", image.Origin)
 			fmt.Fprintln(stdout, image.Ref)
 			return nil
 		},
@@ -403,7 +402,7 @@ func listCommand(stdout io.Writer) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(stdout, "%-16s %s\n", name, e.Spec.Description)
+				fmt.Fprintf(stdout, "%-20s %s\n", name, e.Spec.Description)
 			}
 			return nil
 		},

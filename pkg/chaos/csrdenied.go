@@ -9,6 +9,7 @@ import (
 
 	certv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flatline-chaos/flatline/pkg/observe"
@@ -31,6 +32,8 @@ const admin = "kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout
 // controller checks the right of the requesting user
 // (controller/certificates/approver/sarapprove.go), so the control nodes go on
 // rotating and a runner that dies does not take the whole cluster with it.
+//
+// With Everyone the binding is deleted, as it would be by mistake.
 type csrDenied struct {
 	injectedAt time.Time
 }
@@ -50,7 +53,22 @@ func (f *csrDenied) Undo(t *Target) []Step {
 %[1]sget csr -o go-template='{{range .items}}{{if and (eq .spec.username "system:node:%[2]s") (not .status.certificate)}}{{.metadata.name}} {{end}}{{end}}' | xargs -r %[1]sdelete csr --ignore-not-found >/dev/null`, admin, n.Name))})
 	}
 	return append(steps, Step{Desc: "restoring the binding that approves rotation", On: t.ControlPlane.Name, Script: inStage(t.RunID,
-		fmt.Sprintf("[ -e binding-before ] || exit 0\n%spatch clusterrolebinding %s --type=merge --patch-file=binding-before >/dev/null && date +%%s.%%N", admin, rotationBinding))})
+		fmt.Sprintf("[ -e binding-before ] || exit 0\n%[1]sreplace -f binding-before >/dev/null 2>&1 || %[1]screate -f binding-before >/dev/null || exit 1\ndate +%%s.%%N", admin))})
+}
+
+// inPlace says whether the binding leaves the target out, or is gone if that is
+// the fault. A binding that is not the one that kubeadm made is an error.
+func (f *csrDenied) inPlace(ctx context.Context, t *Target) (bool, error) {
+	b, err := t.Client.RbacV1().ClusterRoleBindings().Get(ctx, rotationBinding, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && t.Spec.Everyone:
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the binding that approves rotation: %w", err)
+	case b.RoleRef.Name != rotationRole:
+		return false, fmt.Errorf("ClusterRoleBinding %s is for the role %s and not for %s", rotationBinding, b.RoleRef.Name, rotationRole)
+	}
+	return !bindsAllNodes(b), nil
 }
 
 func bindsAllNodes(b *rbacv1.ClusterRoleBinding) bool {
@@ -65,7 +83,11 @@ func (f *csrDenied) Inject(ctx context.Context, t *Target) error {
 		return err
 	}
 	f.injectedAt = at
-	t.injected(at, "only control nodes may have rotation requests approved")
+	what := "only control nodes may have rotation requests approved"
+	if t.Spec.Everyone {
+		what = "nobody may have rotation requests approved"
+	}
+	t.injected(at, what)
 	if life := t.Spec.Certificate.Mint; life > 0 {
 		for _, n := range t.Nodes {
 			if err := t.installShort(ctx, n, time.Duration(life)); err != nil {
@@ -76,18 +98,22 @@ func (f *csrDenied) Inject(ctx context.Context, t *Target) error {
 	return nil
 }
 
-// restrict replaces the binding's subjects and returns the node's time at which
-// that was done. The former subjects are kept in the run's folder first.
+// restrict replaces the binding's subjects, or deletes it, and returns the node's
+// time at which that was done. The binding is kept in the run's folder first.
 func (f *csrDenied) restrict(ctx context.Context, t *Target) (time.Time, error) {
 	var users []string
 	for _, n := range t.ControlNodes {
 		users = append(users, fmt.Sprintf(`{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"system:node:%s"}`, n.Name))
 	}
+	change := fmt.Sprintf(`patch clusterrolebinding %s --type=merge -p '{"subjects":[%s]}'`, rotationBinding, strings.Join(users, ","))
+	if t.Spec.Everyone {
+		change = "delete clusterrolebinding " + rotationBinding
+	}
 	out, err := t.ControlPlane.script(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
-%[1]sget clusterrolebinding %[2]s -o json | jq '{subjects}' > binding-before.new
+%[1]sget clusterrolebinding %[2]s -o json | jq 'del(.metadata.uid, .metadata.resourceVersion, .metadata.creationTimestamp, .metadata.managedFields)' > binding-before.new
 sync binding-before.new; mv binding-before.new binding-before
-%[1]spatch clusterrolebinding %[2]s --type=merge -p '{"subjects":[%[3]s]}' >/dev/null
-date +%%s.%%N`, admin, rotationBinding, strings.Join(users, ","))))
+%[1]s%[3]s >/dev/null
+date +%%s.%%N`, admin, rotationBinding, change)))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("restricting the binding that approves rotation: %w", err)
 	}
@@ -106,19 +132,16 @@ const unanswered = 2 * time.Second
 // Witness sees the fault in place while the binding leaves the target out, and
 // biting when a request that the target made since waits without a condition.
 func (f *csrDenied) Witness(ctx context.Context, t *Target) (Evidence, error) {
-	b, err := t.Client.RbacV1().ClusterRoleBindings().Get(ctx, rotationBinding, metav1.GetOptions{})
+	inPlace, err := f.inPlace(ctx, t)
 	if err != nil {
-		return Evidence{}, fmt.Errorf("reading the binding that approves rotation: %w", err)
-	}
-	if b.RoleRef.Name != rotationRole {
-		return Evidence{}, fmt.Errorf("ClusterRoleBinding %s is for the role %s and not for %s", rotationBinding, b.RoleRef.Name, rotationRole)
+		return Evidence{}, err
 	}
 	csrs, err := t.Client.CertificatesV1().CertificateSigningRequests().List(ctx,
 		metav1.ListOptions{FieldSelector: "spec.signerName=" + certv1.KubeAPIServerClientKubeletSignerName})
 	if err != nil {
 		return Evidence{}, fmt.Errorf("listing certificate signing requests: %w", err)
 	}
-	ev := Evidence{InPlace: !bindsAllNodes(b), Biting: true}
+	ev := Evidence{InPlace: inPlace, Biting: true}
 	var seen []string
 	for _, n := range t.Nodes {
 		state := "no request since the injection"

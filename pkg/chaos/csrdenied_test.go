@@ -107,9 +107,9 @@ func TestUndoSteps(t *testing.T) {
 	n := newShellNode(t)
 	n.must(os.MkdirAll(n.path("flatline/"+runID), 0o755))
 	n.stub("kubectl", `case "$*" in
-*"get clusterrolebinding"*) echo '{"kind":"ClusterRoleBinding","subjects":[{"kind":"Group","name":"system:nodes"}]}';;
+*"get clusterrolebinding"*) echo '{"kind":"ClusterRoleBinding","metadata":{"name":"b","uid":"u","resourceVersion":"7"},"subjects":[{"kind":"Group","name":"system:nodes"}]}';;
 *"get csr"*) echo -n "csr-a csr-b ";;
-*--patch-file*) f="${@: -1}"; cat "${f#--patch-file=}" >> `+n.root+`/calls;;
+*"replace -f"*|*"create -f"*) cat "${@: -1}" >> `+n.root+`/calls;;
 esac`)
 	target, _ := fakeTarget(n, n)
 	f := &csrDenied{}
@@ -137,9 +137,15 @@ esac`)
 		if !strings.Contains(calls[2], `(eq .spec.username "system:node:c1-worker2")`) || !strings.HasSuffix(calls[2], " delete csr --ignore-not-found csr-a csr-b\n") {
 			t.Errorf("called %q", calls[2])
 		}
-		if !strings.Contains(calls[4], `"name": "system:nodes"`) {
+		if !strings.Contains(calls[4], "replace -f") || !strings.Contains(calls[4], `"name": "system:nodes"`) || strings.Contains(calls[4], "resourceVersion") || strings.Contains(calls[4], "create -f") {
 			t.Errorf("called %q", calls[4])
 		}
+	}
+	// The binding is gone: it is made anew.
+	n.stub("kubectl", `case "$*" in *"replace -f"*) exit 1;; *"create -f"*) cat "${@: -1}" >> `+n.root+`/calls;; esac`)
+	n.run(undo[4].Script)
+	if calls := n.calls(); !strings.Contains(calls, "create -f") || !strings.Contains(calls, `"name": "system:nodes"`) {
+		t.Errorf("called %q", calls)
 	}
 	// No requests: nothing to delete.
 	n.stub("kubectl", "")

@@ -98,7 +98,10 @@ type TargetSpec struct {
 
 // A FaultSpec says what is broken.
 type FaultSpec struct {
-	Type        string       `json:"type"`
+	Type string `json:"type"`
+	// Everyone has a fault that can spare the control nodes hit them too, as it
+	// would outside of an experiment.
+	Everyone    bool         `json:"everyone,omitempty"`
 	Certificate *Certificate `json:"certificate,omitempty"`
 }
 
@@ -133,6 +136,7 @@ func Names(fsys fs.FS) ([]string, error) {
 	for i, f := range files {
 		files[i] = strings.TrimSuffix(f, ".yaml")
 	}
+	slices.Sort(files) // "-" comes before "."
 	return files, nil
 }
 
@@ -415,7 +419,7 @@ func (e *Experiment) validate() field.ErrorList {
 	if s.Target.Role != "worker" {
 		errs = append(errs, field.NotSupported(root.Child("target", "role"), s.Target.Role, []string{"worker"}))
 	}
-	if s.Target.Count < 1 || s.Target.Count >= s.Cluster.Workers {
+	if spared := 1; s.Target.Count < 1 || s.Target.Count > s.Cluster.Workers || !s.Fault.Everyone && s.Target.Count > s.Cluster.Workers-spared {
 		errs = append(errs, field.Invalid(root.Child("target", "count"), s.Target.Count, "at least 1 and fewer than the workers: one must be left alone"))
 	}
 	for i, t := range s.Canaries.Tolerations {

@@ -117,7 +117,7 @@ const patience = 30 * time.Second
 func (r *run) settled(f *judge.Fold) bool {
 	for _, n := range r.target.Nodes {
 		for _, x := range r.exp.Spec.Expect {
-			if !judge.Recovery(x.Milestone) && !f.Settled(judge.Key{Name: x.Milestone, Node: n.Name, Subject: x.Subject}, patience) {
+			if !judge.Recovery(x.Milestone) && r.cfg.Concerns(x, n.Name) && !f.Settled(judge.Key{Name: x.Milestone, Node: n.Name, Subject: x.Subject}, patience) {
 				return false
 			}
 		}

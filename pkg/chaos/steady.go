@@ -56,7 +56,7 @@ func (r *run) steady(ctx context.Context) error {
 	if err := r.waitSteady(ctx); err != nil {
 		return err
 	}
-	if c := r.exp.Spec.Fault.Certificate; c != nil && c.From == "rotation" {
+	if c := r.exp.Spec.Fault.Certificate; c != nil && c.From == "rotation" && !r.exp.Spec.Fault.Everyone { // nobody rotates together
 		if err := r.waitRotation(ctx); err != nil {
 			return err
 		}

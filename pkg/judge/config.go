@@ -135,6 +135,12 @@ func (c *Config) seconds(component, name string) (time.Duration, error) {
 	return 0, fmt.Errorf("flag %s of %s: %q is not a duration", name, component, v)
 }
 
+// Concerns says whether an expectation is about a target: the canaries that are
+// evicted live on the first one.
+func (c *Config) Concerns(x Expectation, target string) bool {
+	return x.Milestone != PodEvicted && x.Milestone != ReplacementReady || target == c.Target[0]
+}
+
 // Timing holds the flags that rule the heartbeat, in the symbols of the
 // equations.
 type Timing struct {
@@ -142,6 +148,11 @@ type Timing struct {
 	G time.Duration // kube-controller-manager node-monitor-grace-period
 	P time.Duration // kube-controller-manager node-monitor-period
 	Q float64       // kube-controller-manager node-eviction-rate, nodes per second
+	// Unhealthy is kube-controller-manager unhealthy-zone-threshold, a share.
+	Unhealthy float64
+	// Large is true for a cluster above large-cluster-size-threshold, where a
+	// disrupted zone is evicted more slowly instead of not at all.
+	Large bool
 	// Race is true for Kubernetes 1.34 and later, where NoExecute is queued
 	// before the lister has seen Ready=Unknown (kubernetes PR 120816).
 	Race bool
@@ -162,6 +173,13 @@ func (c *Config) Timing() (Timing, error) {
 	}
 	if t.Q, err = strconv.ParseFloat(c.Flag("kube-controller-manager", "node-eviction-rate"), 64); err != nil || !(t.Q > 0) {
 		return t, fmt.Errorf("flag node-eviction-rate of kube-controller-manager: %q is not a positive rate", c.Flag("kube-controller-manager", "node-eviction-rate"))
+	}
+	t.Unhealthy, t.Large = 0.55, len(c.Nodes) > 50 // Kubernetes' defaults, where the flags were not read
+	if v, err := strconv.ParseFloat(c.Flag("kube-controller-manager", "unhealthy-zone-threshold"), 64); err == nil {
+		t.Unhealthy = v
+	}
+	if v, err := strconv.Atoi(c.Flag("kube-controller-manager", "large-cluster-size-threshold")); err == nil {
+		t.Large = len(c.Nodes) > v
 	}
 	var major, minor int
 	if _, err := fmt.Sscanf(c.KubernetesVersion, "v%d.%d", &major, &minor); err != nil {

@@ -107,7 +107,7 @@ func TestTimingNamesTheFlagThatIsWrong(t *testing.T) {
 func TestTimingOfFlags(t *testing.T) {
 	c := testConfig("v1.33.13")
 	got, err := c.Timing()
-	if want := (Timing{D: 40 * time.Second, G: 50 * time.Second, P: 5 * time.Second, Q: 0.1}); err != nil || got != want {
+	if want := (Timing{D: 40 * time.Second, G: 50 * time.Second, P: 5 * time.Second, Q: 0.1, Unhealthy: 0.55}); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	if got.I() != 10900*time.Millisecond || got.Pass() != 5050*time.Millisecond {

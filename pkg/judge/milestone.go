@@ -95,6 +95,8 @@ type Fold struct {
 	order  []Key
 	news   []Key
 	spends []spend // NoExecute taints set by the node controller
+	zone   zone
+	worst  zone // the first that was not Normal
 }
 
 type nodeState struct {
@@ -122,6 +124,13 @@ type podState struct {
 	ready, deleting bool
 	gone            bool
 	unseen          bool // since the last gap
+}
+
+// A zone is the state in which the node controller sees all nodes together: kind's
+// nodes have no zone labels, so there is one.
+type zone struct {
+	state string // "" is Normal
+	since time.Duration
 }
 
 type spend struct {
@@ -204,17 +213,15 @@ func (f *Fold) Unsteady() string {
 			return fmt.Sprintf("the client certificate of node %s was not read yet", node.Name)
 		}
 	}
-	for _, t := range f.cfg.Target {
-		for _, c := range f.cfg.Canaries {
-			where := "nowhere"
-			for _, p := range f.pods {
-				if p.canary == c && p.ready && !p.deleting && (where == "nowhere" || p.node == t) {
-					where = p.node
-				}
+	for _, c := range f.cfg.Canaries {
+		home, where := f.cfg.Target[0], "nowhere"
+		for _, p := range f.pods {
+			if p.canary == c && p.ready && !p.deleting && (where == "nowhere" || p.node == home) {
+				where = p.node
 			}
-			if where != t {
-				return fmt.Sprintf("canary %s is ready on %s and not on %s", c, where, t)
-			}
+		}
+		if where != home {
+			return fmt.Sprintf("canary %s is ready on %s and not on %s", c, where, home)
 		}
 	}
 	return ""
@@ -405,6 +412,7 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 	}
 	was := n.ready[source]
 	n.ready[source] = status
+	f.zoneAt(at)
 	switch status {
 	case "Unknown":
 		if was != "" || source == "audit" {
@@ -423,6 +431,52 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 			f.mark(Key{ReadyTrue, node, ""}, source, at, "")
 		}
 	}
+}
+
+// zoneAt follows the state of the zone. With fewer Ready nodes than the threshold
+// allows, and more than two that are not, the rate of NoExecute taints drops: to
+// none at all where the cluster is small (nodelifecycle ComputeZoneState,
+// ReducedQPSFunc); with none Ready, taints are taken back.
+func (f *Fold) zoneAt(at time.Duration) {
+	down := 0
+	for _, n := range f.nodes {
+		if s := cmp.Or(n.ready["audit"], n.ready["watch"]); s == "Unknown" || s == "False" {
+			down++
+		}
+	}
+	state := ""
+	switch {
+	case down > 0 && down == len(f.nodes):
+		state = "FullDisruption"
+	case down > 2 && float64(down)/float64(len(f.nodes)) >= f.tim.Unhealthy:
+		state = "PartialDisruption"
+	}
+	if state != f.zone.state {
+		f.zone = zone{state, at}
+	}
+	if state != "" && f.worst.state == "" {
+		f.worst = f.zone
+	}
+}
+
+// Suppressed says why a milestone cannot come: the zone was disrupted before its
+// window was over. Empty if it can.
+func (f *Fold) Suppressed(k Key) string {
+	switch k.Name {
+	case NoExecuteTainted:
+		unknown, ok := f.Get(Key{Name: ReadyUnknown, Node: k.Node})
+		if !ok || f.worst.state == "" || f.tim.Large {
+			return ""
+		}
+		if end := unknown.At + time.Duration(f.noExecute(k.Node).Max()*float64(time.Second)); f.worst.since < end {
+			return fmt.Sprintf("none: the zone is in %s since %.2f s, eviction rate 0", f.worst.state, (f.worst.since - f.zero).Seconds())
+		}
+	case PodEvicted, ReplacementReady:
+		if _, tainted := f.Get(Key{Name: NoExecuteTainted, Node: k.Node}); !tainted {
+			return f.Suppressed(Key{Name: NoExecuteTainted, Node: k.Node})
+		}
+	}
+	return ""
 }
 
 func (f *Fold) tainted(node, source string, at time.Duration, taints string) {

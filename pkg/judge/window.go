@@ -193,16 +193,12 @@ func (f *Fold) naturalRotation(node string) Window {
 func (f *Fold) noExecute(node string) Window {
 	pass, per := f.tim.Pass().Seconds(), 1/f.tim.Q
 	w := Window{Class: Derived, after: Key{Name: ReadyUnknown, Node: node}}
-	unknown, ok := f.Get(w.after)
-	if ok {
-		for _, s := range f.spends {
-			if wait := (s.at - unknown.At).Seconds() + per; s.node != node && s.at <= unknown.At && wait > 0 {
-				w.Intervals = []Interval{{Min: wait, Max: wait + 1.3, Branch: "earlier taint in the zone"}}
-				w.Why = fmt.Sprintf("node %s spent the zone's token: 1/q = %.0f s after it", s.node, per)
-			}
+	if s, wait, ok := f.tokenSpent(node); ok {
+		w.Intervals = []Interval{{Min: wait, Max: wait + 1.3, Branch: "earlier taint in the zone"}}
+		if wait > per { // the other node came after this one's Unknown: this one may have been first
+			w.Intervals = append([]Interval{{Min: 0, Max: 1, Branch: "A: at once"}}, w.Intervals...)
 		}
-	}
-	if w.Intervals != nil {
+		w.Why = fmt.Sprintf("node %s spent the zone's token: 1/q = %.0f s after it", s.node, per)
 		return w
 	}
 	if !f.tim.Race {
@@ -256,7 +252,7 @@ func (f *Fold) Due(k Key) (due Due, done bool) {
 // passed, or that of the milestone from which it counts. One without a bound is
 // waited for with the given patience.
 func (f *Fold) Settled(k Key, patience time.Duration) bool {
-	if _, ok := f.Get(k); ok {
+	if _, ok := f.Get(k); ok || f.Suppressed(k) != "" {
 		return true
 	}
 	w := f.WindowOf(k)
@@ -295,6 +291,34 @@ func (f *Fold) Unhealed() string {
 		}
 	}
 	return ""
+}
+
+// tokenSpent finds the last NoExecute taint of another node that a node had to wait
+// for, and how long after its own Unknown, in seconds, the next token came.
+func (f *Fold) tokenSpent(node string) (last spend, wait float64, ok bool) {
+	unknown, known := f.Get(Key{Name: ReadyUnknown, Node: node})
+	if !known {
+		return spend{}, 0, false
+	}
+	own, tainted := f.got[Key{NoExecuteTainted, node, ""}]
+	per := 1 / f.tim.Q
+	for _, s := range f.spends {
+		w := (s.at - unknown.At).Seconds() + per
+		if s.node == node || w <= 0 || tainted && s.at > own.At || s.at > unknown.At+time.Second {
+			continue
+		}
+		last, wait, ok = s, w, true
+	}
+	// Further nodes wait for each other: one token every 1/q.
+	for chained := ok; chained; {
+		chained = false
+		for _, s := range f.spends {
+			if s.node != node && s.at > last.at && (!tainted || s.at < own.At) && (s.at-last.at).Seconds() < per+1.3 {
+				last, wait, chained = s, (s.at-unknown.At).Seconds()+per, true
+			}
+		}
+	}
+	return last, wait, ok
 }
 
 // podsOn counts the pods of a node that the node controller has to mark.

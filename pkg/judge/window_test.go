@@ -3,6 +3,7 @@ package judge
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +45,10 @@ func TestWindows(t *testing.T) {
 			want: []Interval{{9, 10.3, "earlier taint in the zone"}}},
 		"a token that has come back is no matter": {events: []observe.Event{taint(90, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: token spent on a stale lister"}}},
-		"a token spent later is no matter": {events: []observe.Event{status(100, "w1", "Unknown"), taint(101, "w2", both(unreachable))}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+		// Were its own token spent in vain, the other node could not have had one.
+		"another node was faster to the token": {events: []observe.Event{status(100, "w1", "Unknown"), taint(101, "w2", both(unreachable))}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+			want: []Interval{{0, 1, "A: at once"}, {11, 12.3, "earlier taint in the zone"}}},
+		"a token spent much later is no matter": {events: []observe.Event{status(100, "w1", "Unknown"), taint(105, "w2", both(unreachable))}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: token spent on a stale lister"}}},
 		"its own taint is no earlier one": {events: []observe.Event{taint(94, "w1", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: token spent on a stale lister"}}},
@@ -225,5 +229,39 @@ func TestKubeletExited(t *testing.T) {
 				t.Errorf("note is %q, want %q", f.Result(m).Note, tc.note)
 			}
 		})
+	}
+}
+
+// Three of four workers down are a disrupted zone: whoever has no taint by then
+// gets none, and loses no pods.
+func TestADisruptedZoneTaintsNobody(t *testing.T) {
+	cfg := testConfig("v1.37.2")
+	cfg.Nodes = []Node{{Name: "cp"}, {Name: "w1"}, {Name: "w2"}, {Name: "w3"}}
+	cfg.Target, cfg.ControlNodes = []string{"w1", "w2", "w3"}, []string{"cp"}
+	f := newFold(t, cfg)
+	for _, e := range []observe.Event{injected(5), status(100, "w1", "Unknown"), taint(100.1, "w1", both(unreachable)), status(100.02, "w2", "Unknown")} {
+		f.Add(e)
+	}
+	if why := f.Suppressed(Key{Name: NoExecuteTainted, Node: "w2"}); why != "" {
+		t.Errorf("two of four are no disrupted zone: %s", why)
+	}
+	if f.Settled(Key{Name: NoExecuteTainted, Node: "w2"}, time.Second) {
+		t.Error("the second node may still be tainted")
+	}
+	f.Add(status(102, "w3", "Unknown"))
+	for k, want := range map[Key]bool{
+		{Name: NoExecuteTainted, Node: "w2"}:                 true,
+		{Name: NoExecuteTainted, Node: "w3"}:                 true,
+		{Name: PodEvicted, Node: "w2", Subject: "0s"}:        true,
+		{Name: PodEvicted, Node: "w1", Subject: "0s"}:        false, // it was tainted before
+		{Name: NoScheduleTainted, Node: "w3"}:                false,
+		{Name: ReplacementReady, Node: "w3", Subject: "30s"}: true,
+	} {
+		if got := f.Suppressed(k); (got != "") != want || want && !strings.Contains(got, "PartialDisruption since 97.00 s") {
+			t.Errorf("%v: suppressed %q, want %v", k, got, want)
+		}
+		if want && !f.Settled(k, time.Second) {
+			t.Errorf("%v is waited for", k)
+		}
 	}
 }
