@@ -451,10 +451,10 @@ func (j *judgement) gaps() {
 
 func (j *judgement) heartbeats() {
 	type acc struct {
-		last, lastAny time.Duration
-		gaps          []float64
-		bytes         []int
-		verbs         map[string]int
+		last  time.Duration
+		gaps  []float64
+		bytes []int
+		verbs map[string]int
 	}
 	accs := map[string]*acc{}
 	until := map[string]time.Duration{}

@@ -91,14 +91,14 @@ func (a *Audit) ReadAll(ctx context.Context, emit func(Event)) error {
 		pw.CloseWithError(a.Node.Exec(ctx, nil, pw, "tail", "-c", "+"+strconv.FormatInt(first+1, 10), a.Path))
 	}()
 	defer pr.Close()
-	if err := a.scan(pr, func(int) {}, emit); err != nil && !errors.Is(err, io.EOF) {
+	if err := a.scan(pr, func(int) {}, emit); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading the whole audit log: %w", err)
 	}
 	return nil
 }
 
-// scan emits the events of whole lines; a line without its end is left for the
-// next read.
+// scan emits the events of whole lines until the reading ends, and says how; a line
+// without its end is left for the next read.
 func (a *Audit) scan(r io.Reader, consumed func(int), emit func(Event)) error {
 	br := bufio.NewReaderSize(r, 1<<16)
 	for {
