@@ -19,6 +19,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
 	. "github.com/onsi/gomega"
 
 	"github.com/flatline-chaos/flatline/experiments"
@@ -46,25 +47,36 @@ func TestSuites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	suite, reporter := GinkgoConfiguration()
+	suite.GracePeriod = cleanupTimeout
+	wanted, err := types.ParseLabelFilter(suite.LabelFilter)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range names { // specs must be there before RunSpecs
 		exp, err := chaos.Load(experiments.FS, name, profile)
 		if err != nil {
 			t.Fatal(err)
 		}
-		describe(exp)
+		if wanted(labelsOf(exp)) { // else its specs would be counted as skipped
+			describe(exp)
+		}
 	}
-	suite, reporter := GinkgoConfiguration()
-	suite.GracePeriod = cleanupTimeout
 	RunSpecs(t, "flatline experiments", suite, reporter)
+}
+
+// labelsOf are the labels of an experiment's specs: "tier:smoke".
+func labelsOf(exp *chaos.Experiment) Labels {
+	var labels Labels
+	for _, k := range slices.Sorted(maps.Keys(exp.Metadata.Labels)) {
+		labels = append(labels, k+":"+exp.Metadata.Labels[k])
+	}
+	return labels
 }
 
 // describe makes the specs of one experiment.
 func describe(exp *chaos.Experiment) bool {
-	labels := Label()
-	for _, k := range slices.Sorted(maps.Keys(exp.Metadata.Labels)) {
-		labels = append(labels, k+":"+exp.Metadata.Labels[k])
-	}
-	return Describe(exp.Metadata.Name, Ordered, ContinueOnFailure, labels, func() {
+	return Describe(exp.Metadata.Name, Ordered, ContinueOnFailure, labelsOf(exp), func() {
 		var run *judge.Run
 		BeforeAll(func(ctx SpecContext) {
 			c, err := shared.get(ctx, exp)
