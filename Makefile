@@ -19,6 +19,14 @@ plan: setup-binary ## Say what an experiment would do and expect, without Docker
 test: setup ## Run every check and test, the smoke suite on a real cluster included
 	@hack/test
 
+.PHONY: suite
+suite: setup ## Run experiments as Ginkgo specs: make suite LABEL='tier:smoke' [GINKGO_FOCUS=...] [GINKGO_ARGS=...]
+	@hack/suite "$(LABEL)"
+
+.PHONY: fuzz
+fuzz: ## Fuzz everything that parses, two minutes each: make fuzz [FUZZTIME=2m]
+	@hack/fuzz "$(or $(FUZZTIME),2m)"
+
 .PHONY: judge
 judge: setup-binary ## Judge a recorded run by today's rules: make judge RUN=_artifacts/csr-denied/latest
 	@bin/flatline judge "$(RUN)"

@@ -496,37 +496,58 @@ func checkFormat(format string) error {
 
 func healCommand(stderr io.Writer) *cobra.Command {
 	var check bool
+	var artifacts string
 	c := &cobra.Command{
-		Use:   "heal FOLDER",
-		Short: "Put right what a run left behind, from the journal in its folder; may be repeated",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if _, err := os.Stat(filepath.Join(args[0], "journal.jsonl")); err != nil {
-				return &chaos.InvalidError{Text: fmt.Sprintf("%s: there is no journal.jsonl: name the folder of a run", args[0])}
-			}
-			if check {
-				diffs, err := chaos.Compare(c.Context(), args[0])
-				if err != nil {
+		Use:   "heal [FOLDER]",
+		Short: "Put right what runs left behind, from the journals in their folders; may be repeated",
+		Long: `Put right what a run left behind, from the journal in its folder alone. Without
+FOLDER: every run whose journal was not closed and whose cluster is still there.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, folders []string) error {
+			ctx := c.Context()
+			if len(folders) == 0 {
+				var err error
+				if folders, err = chaos.Unhealed(ctx, artifacts); err != nil {
 					return err
 				}
-				if len(diffs) > 0 {
-					return &codeError{code: judge.OutcomeDirty.ExitCode(), err: fmt.Errorf("not as it was before the run:\n  %s", strings.Join(diffs, "\n  "))}
+				if len(folders) == 0 {
+					fmt.Fprintln(stderr, "nothing to heal")
 				}
-				fmt.Fprintln(stderr, "as it was before the run, or gone")
-				return nil
 			}
-			if err := chaos.Heal(c.Context(), args[0], func(s string) { fmt.Fprintln(stderr, s) }); err != nil {
-				if errors.Is(err, chaos.ErrBusy) {
+			for _, dir := range folders {
+				if _, err := os.Stat(filepath.Join(dir, "journal.jsonl")); err != nil {
+					return &chaos.InvalidError{Text: fmt.Sprintf("%s: there is no journal.jsonl: name the folder of a run", dir)}
+				}
+				if err := healOne(ctx, dir, check, stderr); err != nil {
 					return err
 				}
-				return &codeError{code: judge.OutcomeDirty.ExitCode(), err: err}
 			}
-			fmt.Fprintln(stderr, "as it was before the run, or gone")
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&check, "check", false, "say only what is not as it was")
+	c.Flags().StringVar(&artifacts, "artifacts", defaultArtifacts(), "folder for the records of runs; $ARTIFACTS")
 	return c
+}
+
+func healOne(ctx context.Context, dir string, check bool, stderr io.Writer) error {
+	dirty := judge.OutcomeDirty.ExitCode()
+	if check {
+		diffs, err := chaos.Compare(ctx, dir)
+		if err != nil {
+			return err
+		}
+		if len(diffs) > 0 {
+			return &codeError{code: dirty, err: fmt.Errorf("not as it was before the run:\n  %s", strings.Join(diffs, "\n  "))}
+		}
+	} else if err := chaos.Heal(ctx, dir, func(s string) { fmt.Fprintln(stderr, s) }); err != nil {
+		if errors.Is(err, chaos.ErrBusy) {
+			return err
+		}
+		return &codeError{code: dirty, err: err}
+	}
+	fmt.Fprintf(stderr, "%s: as it was before the run, or gone\n", dir)
+	return nil
 }
 
 func cleanCommand(stderr io.Writer) *cobra.Command {

@@ -91,7 +91,7 @@ func TestBadInput(t *testing.T) {
 		"list csr-denied",
 		"rnu csr-denied",
 		"--verbose",
-		"heal",
+		"heal a b",
 		"heal .",
 		"heal nowhere",
 		"heal unknown-key.yaml",

@@ -112,14 +112,27 @@ func readState(ctx context.Context, nodes map[string]Node, controlPlane string) 
 	return state
 }
 
-// snapshot records the state before or after.
-func (r *run) snapshot(ctx context.Context, when string) {
+// snapshot records the state before or after, and returns it.
+func (r *run) snapshot(ctx context.Context, when string) map[string]map[string]string {
 	state := readState(ctx, r.nodes, r.target.ControlPlane.Name)
 	for _, object := range slices.Sorted(maps.Keys(state)) {
 		d := state[object]
 		d["when"] = when
 		r.fact(judge.TypeSnapshot, object, d)
 	}
+	return state
+}
+
+// leftover says what an earlier run has left on a cluster; empty if nothing.
+func leftover(state map[string]map[string]string) string {
+	for _, object := range slices.Sorted(maps.Keys(state)) {
+		for key, clean := range map[string]string{"staged": "", "ours": "0", "timers": "0", "pending": "absent"} {
+			if v, read := state[object][key]; read && v != clean {
+				return fmt.Sprintf("%s has %s %s", object, key, v)
+			}
+		}
+	}
+	return ""
 }
 
 // components records which containers the control plane runs in: a change of one
@@ -240,6 +253,33 @@ func Heal(ctx context.Context, dir string, say func(string)) error {
 		return fmt.Errorf("healing %s: every step went well, but\n  %s", dir, strings.Join(diffs, "\n  "))
 	}
 	return nil
+}
+
+// Unhealed lists the folders of runs below an artifacts folder whose journal was
+// not closed and whose cluster is still there.
+func Unhealed(ctx context.Context, artifacts string) ([]string, error) {
+	journals, err := filepath.Glob(filepath.Join(artifacts, "*", "*", "journal.jsonl"))
+	if err != nil {
+		return nil, fmt.Errorf("looking for journals: %w", err)
+	}
+	var open []string
+	for _, name := range journals {
+		dir := filepath.Dir(name)
+		if filepath.Base(dir) == "latest" {
+			continue
+		}
+		p, err := examine(ctx, dir)
+		if errors.Is(err, errGone) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking into %s: %w", dir, err)
+		}
+		if p.records[len(p.records)-1].Kind != "closed" {
+			open = append(open, dir)
+		}
+	}
+	return open, nil
 }
 
 // heal runs the steps. What is staged is removed only when all else went well: it

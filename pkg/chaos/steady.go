@@ -48,7 +48,9 @@ func (r *run) steady(ctx context.Context) error {
 		return err
 	}
 	if r.fault != nil {
-		r.snapshot(ctx, "before")
+		if left := leftover(r.snapshot(ctx, "before")); left != "" {
+			return fmt.Errorf("cluster %s carries something left over (%s): flatline heal puts it right", r.cluster.Name, left)
+		}
 		if err := r.stageSpares(ctx); err != nil {
 			return err
 		}
