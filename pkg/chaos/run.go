@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -148,6 +149,9 @@ func begin(exp *Experiment, opts Options) (*run, error) {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the run's folder: %w", err)
 	}
+	if err := roomFor(r.dir, recordSize); err != nil {
+		return nil, errors.Join(err, os.Remove(r.dir))
+	}
 	latest := filepath.Join(filepath.Dir(r.dir), "latest")
 	_ = os.Remove(latest)
 	if err := os.Symlink(r.id, latest); err != nil {
@@ -155,6 +159,20 @@ func begin(exp *Experiment, opts Options) (*run, error) {
 	}
 	r.phase("setup")
 	return r, nil
+}
+
+// recordSize is more than the record of a long run takes.
+const recordSize = 4 << 20
+
+// roomFor says now what would otherwise be learned after the cluster was made:
+// that the disk is full.
+func roomFor(dir string, size int) error {
+	probe := filepath.Join(dir, ".probe")
+	err := errors.Join(os.WriteFile(probe, make([]byte, size), 0o644), os.Remove(probe))
+	if err != nil {
+		return fmt.Errorf("making room for the run's record: %w", err)
+	}
+	return nil
 }
 
 // see is told of every event: it keeps the live fold and tells of milestones.
