@@ -103,8 +103,7 @@ type nodeState struct {
 	target              bool
 	renewed             map[string]time.Duration // last accepted renewal by source
 	silent              bool                     // stalled: refused, or no renewal for a grace period
-	refused             bool
-	ready               map[string]string // by source
+	ready               map[string]string        // by source
 	taints              map[string]string
 	notBefore, notAfter time.Time // of the certificate on disk
 	// asked is the certificate that was in use when the fault came: it sets the
@@ -112,7 +111,8 @@ type nodeState struct {
 	asked    struct{ notBefore, notAfter time.Time }
 	restarts int  // of the kubelet by systemd
 	running  bool // the kubelet
-	exits    int  // of the kubelet by itself since the fault
+	exits    int  // how often systemd has started the kubelet again since the fault
+	attempts int  // of the node controller to taint it with NoExecute
 	rotated  time.Duration
 	renewals int // seen by the watch
 	unready  map[string]time.Duration
@@ -334,6 +334,11 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 		f.renewed(name, "audit", at, d["cred"])
 	case kind == "nodes/status" && ok && d["ready"] != "":
 		f.readiness(name, "audit", at, d["ready"])
+	case kind == "nodes" && e.Type == "get" && d["user"] == nodeController:
+		// Every taint begins with this: UpdateNodeTaints of controller_utils.go.
+		if n := f.nodes[name]; n != nil && f.reached(NoScheduleTainted, name) && !f.reached(NoExecuteTainted, name) {
+			n.attempts++
+		}
 	case kind == "nodes" && e.Type == "patch" && ok && d["taints"] != "" && d["user"] == nodeController:
 		f.tainted(name, "audit", at, d["taints"])
 	case kind == "certificatesigningrequests" && e.Type == "create" && ok && strings.HasPrefix(d["user"], nodeUser):
@@ -367,7 +372,6 @@ func (f *Fold) refusals(e observe.Event, at time.Duration, node string) {
 	f.mark(Key{name, node, ""}, "audit", at, note)
 	if strings.HasPrefix(e.Object, "leases ") {
 		n := f.nodes[node]
-		n.refused = true
 		f.stalled(node, n)
 	}
 }
@@ -397,7 +401,7 @@ func (f *Fold) renewed(node, source string, at time.Duration, cred string) {
 			note = "with certificate " + cred
 		}
 		f.mark(Key{LeaseResumed, node, ""}, source, at, note)
-		n.silent, n.refused = false, false
+		n.silent = false
 	}
 	n.renewed[source] = max(n.renewed[source], at)
 	if source == "watch" {
@@ -431,6 +435,19 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 			f.mark(Key{ReadyTrue, node, ""}, source, at, "")
 		}
 	}
+}
+
+// whyLate tells a taint that was dropped before anybody tried from one that was
+// tried and failed: both come when the next token does.
+func (f *Fold) whyLate(node string, at time.Duration) string {
+	unknown, ok := f.Get(Key{Name: ReadyUnknown, Node: node})
+	if !ok || at-unknown.At < time.Second {
+		return ""
+	}
+	if failed := f.nodes[node].attempts - 1; failed > 0 {
+		return fmt.Sprintf("%d attempts failed before", failed)
+	}
+	return "nobody tried before: the request had been dropped"
 }
 
 // zoneAt follows the state of the zone. With fewer Ready nodes than the threshold
@@ -491,10 +508,12 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 		is := strings.Contains(has, unreachable+effect) || strings.Contains(has, notReady+effect)
 		was := strings.Contains(had, unreachable+effect) || strings.Contains(had, notReady+effect)
 		if is && !was {
+			note := ""
 			if name == NoExecuteTainted && source == "audit" {
 				f.spends = append(f.spends, spend{node, at})
+				note = f.whyLate(node, at)
 			}
-			f.mark(Key{name, node, ""}, source, at, "")
+			f.mark(Key{name, node, ""}, source, at, note)
 		}
 	}
 	if f.reached(NoScheduleTainted, node) && !strings.Contains(has, unreachable) && !strings.Contains(has, notReady) {

@@ -559,3 +559,23 @@ func TestMilestonesOfOneInstantHaveOneOrder(t *testing.T) {
 		}
 	}
 }
+
+// A taint that comes with the next token was dropped or had failed: the node
+// controller reads the node anew before each attempt.
+func TestWhyATaintIsLate(t *testing.T) {
+	get := func(at float64) observe.Event {
+		return audit(at, "get", "nodes w1", "code=200", "user="+nodeController)
+	}
+	unknown, noSchedule, noExecute := status(100, "w1", "Unknown"), taint(100.1, "w1", unreachable+":NoSchedule"), func(at float64) observe.Event { return taint(at, "w1", both(unreachable)) }
+	for want, events := range map[string][]observe.Event{
+		"": {get(100.05), noSchedule, get(100.15), noExecute(100.2)},
+		"nobody tried before: the request had been dropped": {get(100.05), noSchedule, get(110.05), noExecute(110.1)},
+		"1 attempts failed before":                          {get(100.05), noSchedule, get(100.15), get(110.05), noExecute(110.1)},
+	} {
+		f := folded(t, append([]observe.Event{injected(5), unknown}, events...)...)
+		m, ok := f.Get(Key{Name: NoExecuteTainted, Node: "w1"})
+		if !ok || m.Note != want {
+			t.Errorf("got %+v, want note %q", m, want)
+		}
+	}
+}
