@@ -79,19 +79,23 @@ func group(runs []*judge.Run) []*spread {
 	byTitle := map[string]*spread{}
 	var order []*spread
 	for _, r := range runs {
+		if r.Outcome != judge.OutcomePass && r.Outcome != judge.OutcomeFail {
+			continue // it has no answer
+		}
 		for _, m := range r.Milestones {
 			if !m.Expected || m.Seconds == nil || m.After == nil {
 				continue
 			}
-			key := m.Title() + " " + m.After.Name
+			first, _, _ := strings.Cut(windowText(m), " or ")
+			key := strings.Join([]string{r.Experiment, r.Profile, m.Title(), m.After.Name, first}, " ")
 			g := byTitle[key]
 			if g == nil {
 				g = &spread{title: m.Title(), from: m.After.Name}
-				if m.Window != nil {
-					g.window = m.Window.String()
-				}
 				byTitle[key] = g
 				order = append(order, g)
+			}
+			if all := windowText(m); len(all) > len(g.window) { // with the branches that only some runs had
+				g.window = all
 			}
 			g.values = append(g.values, m.After.Seconds)
 		}
@@ -100,6 +104,13 @@ func group(runs []*judge.Run) []*spread {
 		slices.Sort(g.values)
 	}
 	return order
+}
+
+func windowText(m judge.Result) string {
+	if m.Window == nil {
+		return ""
+	}
+	return m.Window.String()
 }
 
 // quantile is the smallest value that at least the share q of all values does not

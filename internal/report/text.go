@@ -49,7 +49,7 @@ func text(out io.Writer, r *judge.Run, wide bool) error {
 	b.WriteString("\n\n")
 	table(&b, r, wide)
 	heartbeats(&b, r)
-	if len(r.ControlNodes) > 0 {
+	if len(r.ControlNodes) > 0 && r.Outcome != judge.OutcomeSetupFailed {
 		fmt.Fprintf(&b, "control nodes %s: %s\n", shorts(r.ControlNodes, r.Cluster), unchanged(r))
 	}
 	for _, w := range r.Warnings {
@@ -65,7 +65,7 @@ func text(out io.Writer, r *judge.Run, wide bool) error {
 	c := r.Cost
 	fmt.Fprintf(&b, "took %.0f s: create %.0f, delete %.0f, overhead %.0f", c.WallSeconds, c.Phases["create"], c.Phases["delete"], c.OverheadSeconds)
 	if c.ObserveSeconds > 0 {
-		fmt.Fprintf(&b, "; observing cost %.2f requests/s and %.1f %% of a core", float64(c.APIRequests)/c.ObserveSeconds, 100*c.ObserverCPUSeconds/c.ObserveSeconds)
+		fmt.Fprintf(&b, "; observing cost %.2f requests/s and %.1f %% of a core for the runner", float64(c.APIRequests)/c.ObserveSeconds, 100*c.ObserverCPUSeconds/c.ObserveSeconds)
 	}
 	fmt.Fprintf(&b, "\n\noutcome: %s\n", r.Outcome)
 	for _, why := range r.Reasons {
@@ -112,6 +112,9 @@ func cells(m judge.Result, cluster string) []string {
 		from = m.After.Name
 		if m.Seconds != nil {
 			value = fmt.Sprintf("%.2f", m.After.Seconds)
+			if m.Verdict == judge.Fail { // so near to a bound, perhaps, that it counts
+				value = fmt.Sprintf("%.3f", m.After.Seconds)
+			}
 		}
 	}
 	note := m.Note
@@ -166,10 +169,8 @@ func shorts(nodes []string, cluster string) string {
 
 // unchanged says whether anything of the chain happened on a control node.
 func unchanged(r *judge.Run) string {
-	for _, m := range r.Milestones {
-		if slices.Contains(r.ControlNodes, m.Node) && m.Name != judge.CSRCreated && m.Name != judge.CSRApproved && m.Name != judge.CSRIssued && m.Name != judge.CertificateRotated {
-			return "changed, see above"
-		}
+	if len(r.ControlChanges) > 0 {
+		return "changed, see below"
 	}
 	return "unchanged"
 }

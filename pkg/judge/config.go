@@ -43,6 +43,8 @@ type Config struct {
 	// Canaries are the canary workloads, by the value of their label: the
 	// toleration of each, such as "300s", or "daemonset".
 	Canaries []string `json:"canaries,omitempty"`
+	// CanaryNamespace is that of this run's canaries.
+	CanaryNamespace string `json:"canaryNamespace,omitempty"`
 	// ClockOffset is node minus observer in seconds, ClockError its bound; both
 	// are 0 when nodes and observer share one kernel.
 	ClockOffset float64  `json:"clockOffset,omitempty"`

@@ -69,6 +69,9 @@ type Milestone struct {
 	// Source is where At comes from; Seen holds the time by every source.
 	Source string
 	Seen   map[string]time.Duration
+	// Late says that it was seen in a list after a gap only: At is when, at the
+	// latest.
+	Late bool
 	// Note is what a reader may want to know of this one: the refused request,
 	// say.
 	Note string
@@ -80,6 +83,7 @@ type Fold struct {
 	cfg   *Config
 	tim   Timing
 	start time.Time
+	clock *clock
 
 	minted Duration      // life of the certificate that the experiment makes; 0 if it waits for the node's own
 	zero   time.Duration // FaultInjected, or the beginning of the measured part where there is no fault
@@ -96,7 +100,9 @@ type Fold struct {
 	news   []Key
 	spends []spend // NoExecute taints set by the node controller
 	zone   zone
-	worst  zone // the first that was not Normal
+	worst  zone            // the first that was not Normal
+	blind  map[string]bool // watches that have a gap open, by resource
+	inList bool            // the event at hand is no edge: it may have come about in a gap
 }
 
 type nodeState struct {
@@ -109,10 +115,12 @@ type nodeState struct {
 	// asked is the certificate that was in use when the fault came: it sets the
 	// time of the next request.
 	asked    struct{ notBefore, notAfter time.Time }
-	restarts int  // of the kubelet by systemd
-	running  bool // the kubelet
-	exits    int  // how often systemd has started the kubelet again since the fault
-	attempts int  // of the node controller to taint it with NoExecute
+	restarts int           // of the kubelet by systemd
+	running  bool          // the kubelet
+	exits    int           // how often systemd has started the kubelet again since the fault
+	reported time.Duration // last status report that was accepted
+	conflict bool          // met by the node controller when it marked the pods
+	attempts int           // of the node controller to taint it with NoExecute
 	rotated  time.Duration
 	renewals int // seen by the watch
 	unready  map[string]time.Duration
@@ -123,7 +131,8 @@ type podState struct {
 	node, canary    string
 	ready, deleting bool
 	gone            bool
-	unseen          bool // since the last gap
+	unseen          bool          // since the last gap
+	lost            time.Duration // when it was last seen to become unready
 }
 
 // A zone is the state in which the node controller sees all nodes together: kind's
@@ -145,7 +154,7 @@ func NewFold(cfg *Config, minted Duration, start time.Time) (*Fold, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fold{cfg: cfg, tim: tim, minted: minted, start: start, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
+	f := &Fold{cfg: cfg, tim: tim, minted: minted, start: start, clock: newClock(cfg, start), blind: map[string]bool{}, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
 		csrs: map[string]string{}, got: map[Key]*Milestone{}}
 	for _, n := range cfg.Nodes {
 		f.nodes[n.Name] = &nodeState{target: slices.Contains(cfg.Target, n.Name), renewed: map[string]time.Duration{},
@@ -160,13 +169,42 @@ func NewFold(cfg *Config, minted Duration, start time.Time) (*Fold, error) {
 // When is the time of an event since the start of the timeline: the server's
 // stamp where there is one, else the moment it was observed. The stamp of a watch
 // event is the kubelet's renewTime and not a time of observation.
-func (f *Fold) When(e observe.Event) time.Duration { return when(f.cfg, f.start, e) }
+func (f *Fold) When(e observe.Event) time.Duration { return f.clock.when(e) }
 
-func when(cfg *Config, start time.Time, e observe.Event) time.Duration {
+// A clock turns the wall-clock stamps of servers and nodes into times since the
+// start of the timeline.
+type clock struct {
+	start  time.Time
+	offset time.Duration // of the nodes' clock against the observer's
+	drifts []drift       // of the observer's wall clock since the start
+}
+
+type drift struct{ at, by time.Duration }
+
+func newClock(cfg *Config, start time.Time) *clock {
+	return &clock{start: start, offset: time.Duration(cfg.ClockOffset * float64(time.Second))}
+}
+
+// note takes in that the wall clock was set.
+func (c *clock) note(e observe.Event) {
+	if e.Type == observe.TypeClockDrift {
+		if by, err := observe.ParseSeconds(e.Detail["drift"]); err == nil {
+			c.drifts = append(c.drifts, drift{e.At, by})
+		}
+	}
+}
+
+func (c *clock) when(e observe.Event) time.Duration {
 	if e.Stamp.IsZero() || e.Source == "watch" {
 		return e.At
 	}
-	return e.Stamp.Sub(start) - time.Duration(cfg.ClockOffset*float64(time.Second))
+	at := e.Stamp.Sub(c.start) - c.offset
+	for i := len(c.drifts) - 1; i >= 0; i-- {
+		if d := c.drifts[i]; e.At >= d.at {
+			return at - d.by
+		}
+	}
+	return at
 }
 
 // Get returns a milestone that was reached. An empty subject takes the earliest.
@@ -242,6 +280,7 @@ func (f *Fold) Now() time.Duration { return f.now }
 // Add takes one more event and returns the milestones that it completed.
 func (f *Fold) Add(e observe.Event) []*Milestone {
 	f.news = f.news[:0]
+	f.clock.note(e)
 	at := f.When(e)
 	f.now = max(f.now, at)
 	kind, name, _ := strings.Cut(e.Object, " ")
@@ -271,7 +310,7 @@ func (f *Fold) mark(k Key, source string, at time.Duration, note string) {
 	}
 	m, ok := f.got[k]
 	if !ok {
-		m = &Milestone{Key: k, At: at, Source: source, Seen: map[string]time.Duration{}, Note: note}
+		m = &Milestone{Key: k, At: at, Source: source, Seen: map[string]time.Duration{}, Note: note, Late: f.inList}
 		f.got[k] = m
 		f.order = append(f.order, k)
 		f.news = append(f.news, k)
@@ -281,7 +320,7 @@ func (f *Fold) mark(k Key, source string, at time.Duration, note string) {
 	}
 	m.Seen[source] = at
 	if source == "audit" && m.Source == "watch" {
-		m.At, m.Source, m.Note = at, source, note
+		m.At, m.Source, m.Note, m.Late = at, source, note, false
 	}
 }
 
@@ -333,6 +372,9 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 	case kind == "leases" && d["ns"] == "kube-node-lease" && ok && (e.Type == "update" || e.Type == "create" || e.Type == "patch"):
 		f.renewed(name, "audit", at, d["cred"])
 	case kind == "nodes/status" && ok && d["ready"] != "":
+		if n := f.nodes[name]; n != nil && d["user"] == nodeUser+name {
+			n.reported = at
+		}
 		f.readiness(name, "audit", at, d["ready"])
 	case kind == "nodes" && e.Type == "get" && d["user"] == nodeController:
 		// Every taint begins with this: UpdateNodeTaints of controller_utils.go.
@@ -341,10 +383,15 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 		}
 	case kind == "nodes" && e.Type == "patch" && ok && d["taints"] != "" && d["user"] == nodeController:
 		f.tainted(name, "audit", at, d["taints"])
-	case kind == "certificatesigningrequests" && e.Type == "create" && ok && strings.HasPrefix(d["user"], nodeUser):
+	case kind == "certificatesigningrequests" && e.Type == "create" && ok && isClientSigner(d["signer"]) && strings.HasPrefix(d["user"], nodeUser):
 		f.mark(Key{CSRCreated, strings.TrimPrefix(d["user"], nodeUser), ""}, "audit", at, "")
-	case kind == "pods/status" && ok && d["user"] == nodeController:
-		f.podUnready(d["ns"]+"/"+name, "audit", at)
+	case kind == "pods/status" && e.Type == "update" && d["user"] == nodeController:
+		// A patch by the same user is the eviction controller's.
+		f.podMarked(d["ns"]+"/"+name, at, d["code"])
+	case kind == "nodes/status" && ok && d["user"] == nodeUser+name:
+		if n := f.nodes[name]; n != nil {
+			n.reported = at
+		}
 	case kind == "pods" && e.Type == "delete" && ok && d["user"] == nodeController:
 		if p := f.pods[d["ns"]+"/"+name]; p != nil && p.canary != "" {
 			f.mark(Key{PodEvicted, p.node, p.canary}, "audit", at, name)
@@ -431,23 +478,24 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 			f.mark(Key{ReadyFalse, node, ""}, source, at, "")
 		}
 	case "True":
-		if f.reached(ReadyUnknown, node) || f.reached(ReadyFalse, node) {
+		if f.reached(ReadyUnknown, node) {
 			f.mark(Key{ReadyTrue, node, ""}, source, at, "")
 		}
 	}
 }
 
 // whyLate tells a taint that was dropped before anybody tried from one that was
-// tried and failed: both come when the next token does.
+// tried and failed: both come when the next token does. A node that waited for
+// another's token is late for that reason.
 func (f *Fold) whyLate(node string, at time.Duration) string {
 	unknown, ok := f.Get(Key{Name: ReadyUnknown, Node: node})
-	if !ok || at-unknown.At < time.Second {
+	if _, _, waited := f.tokenSpent(node); !ok || waited || at-unknown.At < time.Second {
 		return ""
 	}
-	if failed := f.nodes[node].attempts - 1; failed > 0 {
-		return fmt.Sprintf("%d attempts failed before", failed)
+	if reads := f.nodes[node].attempts - 1; reads > 0 {
+		return fmt.Sprintf("the node controller had tried before: it read the node %d times in between", reads)
 	}
-	return "nobody tried before: the request had been dropped"
+	return "nobody tried before: the request had been dropped (stale lister)"
 }
 
 // zoneAt follows the state of the zone. With fewer Ready nodes than the threshold
@@ -505,8 +553,8 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 	n.taints[source] = taints
 	for _, name := range []string{NoScheduleTainted, NoExecuteTainted} {
 		effect := ":" + strings.TrimSuffix(name, "Tainted")
-		is := strings.Contains(has, unreachable+effect) || strings.Contains(has, notReady+effect)
-		was := strings.Contains(had, unreachable+effect) || strings.Contains(had, notReady+effect)
+		// not-ready is the kubelet's word, for a moment after a start, say.
+		is, was := strings.Contains(has, unreachable+effect), strings.Contains(had, unreachable+effect)
 		if is && !was {
 			note := ""
 			if name == NoExecuteTainted && source == "audit" {
@@ -523,6 +571,14 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 
 func (f *Fold) addWatch(e observe.Event, at time.Duration, kind, name string) {
 	d := e.Detail
+	switch e.Type {
+	case observe.TypeGap:
+		f.blind[kind] = true
+	case "Watching":
+		f.blind[kind] = false
+	}
+	f.inList = e.Type == "listed" || f.blind[kind]
+	defer func() { f.inList = false }()
 	switch {
 	case kind == "leases" && e.Type == "modified":
 		f.renewed(name, "watch", at, "")
@@ -533,9 +589,15 @@ func (f *Fold) addWatch(e observe.Event, at time.Duration, kind, name string) {
 		f.pod(e, at, d["ns"]+"/"+name)
 	case kind == "pods":
 		f.podList(e)
-	case kind == "certificatesigningrequests" && strings.HasPrefix(d["user"], nodeUser):
+	case kind == "certificatesigningrequests" && isClientSigner(d["signer"]) && strings.HasPrefix(d["user"], nodeUser):
 		f.csr(e, at, name)
 	}
+}
+
+// isClientSigner leaves out requests for serving certificates. A record that does
+// not name the signer is of a time when the kubelets asked for no others.
+func isClientSigner(signer string) bool {
+	return signer == "" || signer == "kubernetes.io/kube-apiserver-client-kubelet"
 }
 
 func (f *Fold) csr(e observe.Event, at time.Duration, name string) {
@@ -567,6 +629,9 @@ func (f *Fold) pod(e observe.Event, at time.Duration, id string) {
 	}
 	wasReady, wasDeleting := p.ready, p.deleting
 	p.node, p.canary, p.unseen = d["node"], d["canary"], false
+	if ns := f.cfg.CanaryNamespace; ns != "" && d["ns"] != ns {
+		p.canary = "" // of another run on the same cluster
+	}
 	p.ready, p.deleting, p.gone = d["ready"] == "True", d["deleting"] != "", e.Type == "deleted"
 	if p.deleting && !wasDeleting && p.canary != "" && e.Type == "modified" && f.reached(NoExecuteTainted, p.node) {
 		f.mark(Key{PodEvicted, p.node, p.canary}, "watch", at, id[strings.Index(id, "/")+1:])
@@ -600,11 +665,28 @@ func (f *Fold) podList(e observe.Event) {
 	}
 }
 
+// podMarked notes that the node controller marked a pod of a node it has given
+// up, or that it tried and met a conflict.
+func (f *Fold) podMarked(id string, at time.Duration, code string) {
+	if p := f.pods[id]; p != nil && code == "409" {
+		if n := f.nodes[p.node]; n != nil {
+			n.conflict = true
+		}
+		return
+	}
+	if strings.HasPrefix(code, "2") {
+		f.podUnready(id, "audit", at)
+	}
+}
+
 // podUnready notes that a pod of a node that is no longer Ready was marked so.
 func (f *Fold) podUnready(id, source string, at time.Duration) {
 	p := f.pods[id]
 	if p == nil || f.nodes[p.node] == nil {
 		return
+	}
+	if source == "watch" {
+		p.lost = at
 	}
 	n := f.nodes[p.node]
 	if key := source + " " + id; n.unready[key] == 0 {
@@ -613,32 +695,26 @@ func (f *Fold) podUnready(id, source string, at time.Duration) {
 	f.allUnready(p.node)
 }
 
-// allUnready marks PodsUnready when every pod that was ready on the node has been
-// marked, at the time of the last one.
+// allUnready marks PodsUnready, by each source, when every pod that was ready when
+// the node became Unknown has been marked, at the time of the last one.
 func (f *Fold) allUnready(node string) {
-	n := f.nodes[node]
-	if n == nil || !f.reached(ReadyUnknown, node) {
+	unknown, ok := f.Get(Key{Name: ReadyUnknown, Node: node})
+	if !ok {
 		return
 	}
 	for _, source := range []string{"audit", "watch"} {
 		var last time.Duration
-		all := false
+		complete := true
 		for id, p := range f.pods {
-			if p.node != node || p.gone {
+			wasReady := p.ready || p.lost >= unknown.At
+			if p.node != node || !wasReady {
 				continue
 			}
-			at, ok := n.unready[source+" "+id]
-			if !ok {
-				if p.ready {
-					all = false
-					last = -1
-					break
-				}
-				continue
-			}
-			all, last = true, max(last, at)
+			at, marked := f.nodes[node].unready[source+" "+id]
+			complete = complete && (marked && at >= unknown.At || p.gone)
+			last = max(last, at)
 		}
-		if all && last >= 0 {
+		if complete && last > 0 {
 			f.mark(Key{PodsUnready, node, ""}, source, last, "")
 		}
 	}

@@ -237,7 +237,7 @@ func TestReadyNeedsAnEdge(t *testing.T) {
 	f.at(t, ReadyFalse, "w2", "", -1, "")
 	f = folded(t, injected(5), nodeSeen(6, "w1", "True", "none"), nodeSeen(7, "w1", "False", "none"), nodeSeen(8, "w1", "True", "none"))
 	f.at(t, ReadyFalse, "w1", "", 7, "watch")
-	f.at(t, ReadyTrue, "w1", "", 8, "watch")
+	f.at(t, ReadyTrue, "w1", "", -1, "") // a blip of the kubelet is no return from Unknown
 	f.at(t, ReadyUnknown, "w1", "", -1, "")
 	// Ready all the time is no return; a refused update changes nothing; neither does a deletion.
 	f = folded(t, injected(5), nodeSeen(6, "w1", "True", "none"), audit(7, "update", "nodes/status w1", "code=409", "ready=Unknown"), seen("watch", 8, "deleted", "nodes w1", "ready=Unknown", "taints=none"), nodeSeen(9, "w1", "True", "none"))
@@ -256,7 +256,7 @@ func TestTaints(t *testing.T) {
 	f.Add(taint(120, "w1", "other:NoSchedule"))
 	f.at(t, TaintsGone, "w1", "", 120, "audit")
 
-	folded(t, injected(5), taint(70, "w1", both(notReady))).at(t, NoExecuteTainted, "w1", "", 70, "audit")
+	folded(t, injected(5), taint(70, "w1", both(notReady))).at(t, NoExecuteTainted, "w1", "", -1, "")
 	// Somebody else's taint, another user's patch, a refused one, taints that were never there.
 	f = folded(t, injected(5), taint(70, "w1", both("other")), audit(71, "patch", "nodes w1", "code=200", "taints="+both(unreachable), "user=kubernetes-admin"),
 		audit(72, "patch", "nodes w1", "code=409", "taints="+both(unreachable), "user="+nodeController), taint(73, "w1", "none"))
@@ -499,7 +499,7 @@ func TestUnhealed(t *testing.T) {
 func TestDueAndSettled(t *testing.T) {
 	key := func(name, subject string) Key { return Key{name, "w1", subject} }
 	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), renewal(35, "w1"), refused(41, "401", "leases w1"))
-	if due, done := f.Due(key(ReadyUnknown, "")); done || !due.Known || due.From != sec(35+50) || due.To != sec(35+50+2*5.05+1) {
+	if due, done := f.Due(key(ReadyUnknown, "")); done || !due.Known || due.From != sec(35+50) || due.To != sec(35+50+5.05+1) {
 		t.Errorf("ReadyUnknown is due %+v, %v", due, done)
 	}
 	if due, done := f.Due(key(NoExecuteTainted, "")); done || due.Known {
@@ -527,9 +527,9 @@ func TestDueAndSettled(t *testing.T) {
 	settled(false, key(CSRDenied, ""))
 	tick(45.1)
 	settled(true, key(CSRDenied, ""))
-	tick(97)
+	tick(92)
 	settled(false, key(ReadyUnknown, ""))
-	tick(97.2) // 35 + 50 + 2 P' + 1, and one second more
+	tick(92.1) // 35 + 50 + P' + 1, and one second more
 	settled(true, key(ReadyUnknown, ""))
 	settled(true, key(PodEvicted, "300s")) // what counts from it cannot come either
 	if folded(t).Settled(key(FaultInjected, ""), 0) || folded(t).Settled(key(ReadyUnknown, ""), 0) {
@@ -569,13 +569,54 @@ func TestWhyATaintIsLate(t *testing.T) {
 	unknown, noSchedule, noExecute := status(100, "w1", "Unknown"), taint(100.1, "w1", unreachable+":NoSchedule"), func(at float64) observe.Event { return taint(at, "w1", both(unreachable)) }
 	for want, events := range map[string][]observe.Event{
 		"": {get(100.05), noSchedule, get(100.15), noExecute(100.2)},
-		"nobody tried before: the request had been dropped": {get(100.05), noSchedule, get(110.05), noExecute(110.1)},
-		"1 attempts failed before":                          {get(100.05), noSchedule, get(100.15), get(110.05), noExecute(110.1)},
+		"nobody tried before: the request had been dropped (stale lister)":          {get(100.05), noSchedule, get(110.05), noExecute(110.1)},
+		"the node controller had tried before: it read the node 1 times in between": {get(100.05), noSchedule, get(100.15), get(110.05), noExecute(110.1)},
 	} {
 		f := folded(t, append([]observe.Event{injected(5), unknown}, events...)...)
 		m, ok := f.Get(Key{Name: NoExecuteTainted, Node: "w1"})
 		if !ok || m.Note != want {
 			t.Errorf("got %+v, want note %q", m, want)
 		}
+	}
+}
+
+// A stall lies in the past when it is noticed: it is waited for until the silence
+// has lasted a grace period, and so is what counts from it.
+func TestAStallIsWaitedForUntilItCanBeNoticed(t *testing.T) {
+	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), renewal(35, "w1"))
+	for _, tick := range []struct {
+		at   float64
+		want bool
+	}{{45, false}, {90.9, false}} { // 35 + G is 85: then it is noticed
+		f.Add(seen("run", tick.at, TypeWitness, ""))
+		if got := f.Settled(Key{Name: ReadyUnknown, Node: "w1"}, time.Second); got != tick.want {
+			t.Errorf("at %v: ReadyUnknown is settled: %v", tick.at, got)
+		}
+	}
+	f.at(t, LeaseStalled, "w1", "", 35, "audit")
+	f = folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5))
+	for at, want := range map[float64]bool{60: false, 91.5: true} { // nobody has seen a Lease at all
+		f.now = sec(at)
+		f.passTime()
+		if got := f.Settled(Key{Name: LeaseStalled, Node: "w1"}, time.Second); got != want {
+			t.Errorf("at %v: LeaseStalled is settled: %v", at, got)
+		}
+	}
+}
+
+// The eviction controller patches the same pods as the same user: only an update
+// is a mark, and a conflict opens the branch of the next pass.
+func TestPodsUnreadyByTheRightRequest(t *testing.T) {
+	patch := func(at float64, name string) observe.Event {
+		return audit(at, "patch", "pods/status "+name, "code=200", "ns=n", "user="+nodeController)
+	}
+	conflict := audit(100.2, "update", "pods/status b", "code=409", "ns=n", "user="+nodeController)
+	f := folded(t, podSeen(1, "listed", "a", "w1", "True"), podSeen(1, "listed", "b", "w1", "True"), injected(5), status(100, "w1", "Unknown"),
+		podMarked(100.1, "a"), conflict, patch(100.3, "b"))
+	f.at(t, PodsUnready, "w1", "", -1, "")
+	f.Add(podMarked(105.2, "b"))
+	m := f.at(t, PodsUnready, "w1", "", 105.2, "audit")
+	if r := f.Result(m); r.Window.Branch != "in the next pass: an update met a conflict" {
+		t.Errorf("branch %q of %v", r.Window.Branch, r.Window)
 	}
 }

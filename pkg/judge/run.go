@@ -32,8 +32,8 @@ const (
 	OutcomeSetupFailed  Outcome = "setup-failed" // no cluster, no facts
 	OutcomeNotInjected  Outcome = "not-injected" // the fault was never seen biting
 	OutcomeContaminated Outcome = "contaminated" // something else happened too
-	OutcomeInconclusive Outcome = "inconclusive" // no source covers a bound
 	OutcomeFail         Outcome = "fail"         // an expectation was missed
+	OutcomeInconclusive Outcome = "inconclusive" // none was missed, but no source covers a bound
 	OutcomePass         Outcome = "pass"
 )
 
@@ -72,6 +72,7 @@ type Run struct {
 	Flags             map[string]map[string]Flag `json:"flags"`
 	Target            []string                   `json:"target"`
 	ControlNodes      []string                   `json:"controlNodes"`
+	ControlChanges    []string                   `json:"controlChanges"`
 	InjectedAt        *time.Time                 `json:"injectedAt,omitempty"`
 	Milestones        []Result                   `json:"milestones"`
 	Heartbeats        []Heartbeat                `json:"heartbeats"`
@@ -157,16 +158,18 @@ type Cost struct {
 
 // Further types of events with source "run", emitted by package chaos.
 const (
-	TypePhase       = "Phase"       // object is the phase that begins; "end" ends the last
-	TypeWitness     = "Witness"     // detail inPlace, biting ("true" or "false"), seen
-	TypeSetupFailed = "SetupFailed" // detail why
-	TypeStepFailed  = "StepFailed"  // an undo or repair step; detail why
-	TypeNotHealed   = "NotHealed"   // recovery did not come in time; detail why
-	TypeSnapshot    = "Snapshot"    // object is the node; detail when (before, after) and what was read
-	TypeDeadMan     = "DeadManFired"
-	TypeController  = "Controller" // object is the component; detail id (container) at one look
-	TypeCost        = "Cost"       // detail apiRequests, cpuSeconds, observeSeconds
-	TypeInterrupted = "Interrupted"
+	TypePhase        = "Phase"       // object is the phase that begins; "end" ends the last
+	TypeWitness      = "Witness"     // detail inPlace, biting ("true" or "false"), seen
+	TypeSetupFailed  = "SetupFailed" // detail why
+	TypeStepFailed   = "StepFailed"  // an undo or repair step; detail why
+	TypeNotHealed    = "NotHealed"   // recovery did not come in time; detail why
+	TypeSnapshot     = "Snapshot"    // object is the node; detail when (before, after) and what was read
+	TypeDeadMan      = "DeadManFired"
+	TypeController   = "Controller" // object is the component; detail id (container) at one look
+	TypeCost         = "Cost"       // detail apiRequests, cpuSeconds, observeSeconds
+	TypeInterrupted  = "Interrupted"
+	TypeInjectFailed = "InjectFailed" // detail why
+	TypeLookFailed   = "LookFailed"   // object is what could not be looked at
 )
 
 // Judge derives a Run from a timeline.
@@ -179,16 +182,21 @@ func Judge(t *observe.Timeline) (*Run, error) {
 		return nil, fmt.Errorf("judging run %s: header field experiment: %w", t.Header.RunID, err)
 	}
 	j.events = append(j.events, t.Events...)
-	slices.SortStableFunc(j.events, func(a, b observe.Event) int {
-		return cmp.Compare(when(&j.cfg, j.start, a), when(&j.cfg, j.start, b))
-	})
+	j.clock = newClock(&j.cfg, j.start)
+	for _, e := range t.Events {
+		j.clock.note(e)
+	}
+	slices.SortStableFunc(j.events, func(a, b observe.Event) int { return cmp.Compare(j.clock.when(a), j.clock.when(b)) })
 	j.run = &Run{APIVersion: APIVersion, Kind: "Run", RunID: t.Header.RunID, Experiment: j.plan.Metadata.Name, Profile: j.plan.Profile,
 		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
 		Target: j.cfg.Target, ControlNodes: j.cfg.ControlNodes, Warnings: append([]string{}, j.cfg.Warnings...),
-		Milestones: []Result{}, Heartbeats: []Heartbeat{}, Differences: []Difference{}, Gaps: []Gap{}}
+		ControlChanges: []string{}, Milestones: []Result{}, Heartbeats: []Heartbeat{}, Differences: []Difference{}, Gaps: []Gap{}}
 	j.cost()
 	if why, ok := j.find(TypeSetupFailed); ok {
 		j.run.Outcome, j.run.Reasons = OutcomeSetupFailed, []string{why.Detail["why"]}
+		if left := j.failedSteps(); len(left) > 0 {
+			j.run.Outcome, j.run.Reasons = OutcomeDirty, append(left, j.run.Reasons...)
+		}
 		return j.run, nil
 	}
 	fold, err := NewFold(&j.cfg, j.plan.Spec.Fault.Certificate.Mint, j.start)
@@ -200,6 +208,10 @@ func Judge(t *observe.Timeline) (*Run, error) {
 		fold.Add(e)
 	}
 	j.run.Warnings = append(j.run.Warnings, fold.tim.Warnings()...)
+	for _, d := range j.clock.drifts {
+		j.run.Warnings = append(j.run.Warnings, fmt.Sprintf("the observer's wall clock had moved by %.3f s at %.1f s; stamps after that are corrected by it", d.by.Seconds(), d.at.Seconds()))
+	}
+	j.run.ControlChanges = j.controlChanges()
 	j.gaps()
 	j.milestones()
 	j.heartbeats()
@@ -216,6 +228,7 @@ type judgement struct {
 	cfg    Config
 	plan   Plan
 	start  time.Time
+	clock  *clock
 	events []observe.Event
 	fold   *Fold
 	run    *Run
@@ -294,11 +307,14 @@ func (j *judgement) expect(x Expectation, target string) (Result, Key) {
 	from, ok := j.fold.Get(r.Window.after)
 	switch {
 	case !ok:
-		r.Verdict, r.Note = Fail, join(r.Note, "it came, but "+r.Window.after.Name+" from which it counts did not")
+		r.Verdict, r.Note = j.unreached(r.Window.after.Name), join(r.Note, "it came, but "+r.Window.after.Name+" from which it counts was not seen")
+		return r, m.Key
+	case m.Late || from.Late:
+		r.Verdict, r.Note = Inconclusive, join(r.Note, "seen only in a list after a gap")
 		return r, m.Key
 	case r.Window.Class == Derived:
 		r.Verdict = Fail
-		if _, in := r.Window.find((m.At - from.At).Seconds()); in {
+		if _, in := r.Window.find(r.After.Seconds); in { // the value that is shown
 			r.Verdict = Pass
 		}
 	case m.At >= from.At:
@@ -324,9 +340,9 @@ func (j *judgement) missing(x Expectation, k Key) Result {
 	from, ok := j.fold.Get(w.after)
 	if !ok {
 		r.After = &After{Name: w.after.Name}
-		r.Verdict, r.Note = Inconclusive, "not reached, and neither was "+w.after.Name
-		if end, over := j.observedUntil(); over && j.covered(k.Name, 0, end) {
-			r.Verdict = Fail
+		r.Verdict, r.Note = j.unreached(k.Name), "not reached, and neither was "+w.after.Name
+		if w.after.Name != k.Name && j.missing(Expectation{}, w.after).Verdict == Inconclusive {
+			r.Verdict = Inconclusive
 		}
 		return r
 	}
@@ -337,6 +353,8 @@ func (j *judgement) missing(x Expectation, k Key) Result {
 		bound = max(bound, end)
 	}
 	switch {
+	case from.Late:
+		r.Verdict, r.Note = Inconclusive, "not seen, and nobody knows when "+from.Name+" was"
 	case end < bound:
 		r.Verdict, r.Note = Inconclusive, fmt.Sprintf("not reached by the end of the observation, %.1f s before its bound", (bound-end).Seconds())
 	case !j.covered(k.Name, from.At, bound):
@@ -345,6 +363,15 @@ func (j *judgement) missing(x Expectation, k Key) Result {
 		r.Verdict, r.Note = Fail, "not reached"
 	}
 	return r
+}
+
+// unreached is the verdict on a milestone that was not seen: a fail only if a
+// source of it was there all the time until the observation was over.
+func (j *judgement) unreached(name string) Verdict {
+	if end, over := j.observedUntil(); over && j.covered(name, 0, end) {
+		return Fail
+	}
+	return Inconclusive
 }
 
 func (j *judgement) never(x Expectation, target string) (Result, Key) {
@@ -473,7 +500,7 @@ func (j *judgement) heartbeats() {
 		if e.Source != "audit" || kind != "leases" || a == nil || e.Detail["code"] != "200" || e.Type == "get" {
 			continue
 		}
-		at := when(&j.cfg, j.start, e)
+		at := j.clock.when(e)
 		if at > until[name] {
 			continue
 		}
@@ -555,8 +582,8 @@ func (j *judgement) outcome() {
 		{OutcomeDirty, j.dirt},
 		{OutcomeNotInjected, j.notInjected},
 		{OutcomeContaminated, j.contamination},
-		{OutcomeInconclusive, func() []string { return j.verdicts(Inconclusive) }},
 		{OutcomeFail, func() []string { return j.verdicts(Fail) }},
+		{OutcomeInconclusive, func() []string { return append(j.verdicts(Inconclusive), j.notLooked()...) }},
 	} {
 		if reasons := o.reasons(); len(reasons) > 0 {
 			r.Outcome, r.Reasons = o.outcome, reasons
@@ -568,15 +595,13 @@ func (j *judgement) outcome() {
 
 // dirt lists what the undo and the repair left behind.
 func (j *judgement) dirt() []string {
-	var why []string
+	why := j.failedSteps()
 	before := map[string]observe.Event{}
 	for _, e := range j.events {
 		if e.Source != "run" {
 			continue
 		}
 		switch {
-		case e.Type == TypeStepFailed || e.Type == TypeNotHealed:
-			why = append(why, strings.TrimSpace(e.Object+": "+e.Detail["why"]))
 		case e.Type == TypeSnapshot && e.Detail["when"] == "before":
 			before[e.Object] = e
 		case e.Type == TypeSnapshot:
@@ -600,12 +625,38 @@ func (j *judgement) dirt() []string {
 	return why
 }
 
+// failedSteps lists what was to take something back and did not.
+func (j *judgement) failedSteps() []string {
+	var why []string
+	for _, e := range j.events {
+		if e.Source == "run" && (e.Type == TypeStepFailed || e.Type == TypeNotHealed) {
+			why = append(why, strings.TrimPrefix(e.Object+": "+e.Detail["why"], ": "))
+		}
+	}
+	return why
+}
+
+// notLooked lists what nobody could look at, so that "unchanged" cannot be said.
+func (j *judgement) notLooked() []string {
+	var why []string
+	for _, e := range j.events {
+		if e.Source == "run" && e.Type == TypeLookFailed {
+			why = append(why, "nobody could look at the "+e.Object+": "+e.Detail["why"])
+		}
+	}
+	return why
+}
+
 func (j *judgement) notInjected() []string {
 	if none := j.plan.Spec.Fault.Type; none == "" || none == "none" {
 		return nil
 	}
 	if _, ok := j.find(TypeInjected); !ok {
-		return []string{"the run ended before the fault was in place"}
+		why := "the run ended before the fault was in place"
+		if e, ok := j.find(TypeInjectFailed); ok {
+			why = "the injection failed: " + e.Detail["why"]
+		}
+		return []string{why}
 	}
 	last := "nobody looked"
 	for _, e := range j.events {
@@ -646,12 +697,19 @@ func (j *judgement) contamination() []string {
 			why = append(why, "the run was interrupted")
 		}
 	}
+	return append(why, j.run.ControlChanges...)
+}
+
+// controlChanges lists what must not happen on a control node and did.
+func (j *judgement) controlChanges() []string {
+	why := []string{}
 	for _, m := range j.fold.Milestones() {
 		if !slices.Contains(j.cfg.ControlNodes, m.Node) {
 			continue
 		}
 		switch m.Name {
-		case LeaseStalled, ReadyUnknown, ReadyFalse, NoScheduleTainted, NoExecuteTainted, FirstRefused401:
+		case CSRCreated, CSRApproved, CSRIssued, CertificateRotated: // its own rotation
+		default:
 			why = append(why, fmt.Sprintf("control node %s changed: %s", m.Node, m.Name))
 		}
 	}
@@ -686,7 +744,7 @@ func (f *Fold) Result(m *Milestone) Result {
 	r.Window = &w
 	if from, ok := f.Get(w.after); ok { // else there is nothing to count from, and no number
 		r.After = &After{Name: from.Name, Seconds: ms(m.At - from.At)}
-		if i, ok := w.find((m.At - from.At).Seconds()); ok {
+		if i, ok := w.find(r.After.Seconds); ok {
 			w.Branch = i.Branch
 		}
 	}
@@ -715,7 +773,7 @@ func (r Result) Title() string {
 func (r Result) Explain() string {
 	var s string
 	if r.Seconds != nil && r.After != nil {
-		s = fmt.Sprintf("%.2f s after %s", r.After.Seconds, r.After.Name)
+		s = fmt.Sprintf("%.3f s after %s", r.After.Seconds, r.After.Name)
 		if inside, judged := r.Inside(); judged && !inside && r.Verdict == Fail {
 			s += ", outside " + r.Window.String()
 		}
@@ -727,10 +785,13 @@ func (r Result) Explain() string {
 func (w Window) String() string {
 	var s []string
 	for _, i := range w.Intervals {
-		s = append(s, fmt.Sprintf("[%.4g, %.4g]", round2(i.Min), round2(i.Max)))
+		s = append(s, i.String())
 	}
 	return strings.Join(s, " or ")
 }
+
+// String writes one interval: "[12, 14.1]".
+func (i Interval) String() string { return fmt.Sprintf("[%.4g, %.4g]", round2(i.Min), round2(i.Max)) }
 
 func limit(x Expectation) *Limit {
 	if x.Min == 0 && x.Max == 0 {

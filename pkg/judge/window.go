@@ -94,23 +94,31 @@ func (f *Fold) WindowOf(k Key) Window {
 	case LeaseStalled: // each request is verified anew: apiserver authentication/request/x509
 		return derived(CertificateExpired, fmt.Sprintf("renew interval I <= 0.26 D + 0.5 = %.2f s before the end", i), Interval{Min: -i, Max: 0.05})
 	case FirstRefused401:
-		return derived(CertificateExpired, fmt.Sprintf("the next request of any kind, at the latest the next renewal: I + 0.5 = %.2f s", i+0.5), Interval{Min: 0, Max: i + 0.5})
+		return derived(CertificateExpired, fmt.Sprintf("the next request of any kind, at the latest the next renewal: I = %.2f s", i), Interval{Min: 0, Max: i})
 	case FirstRefused403: // kubelet/certificate/transport.go: no certificate is presented any more
 		if m, ok := f.Get(Key{Name: FirstRefused401, Node: k.Node}); ok && !strings.Contains(m.Note, "leases ") {
 			return derived(FirstRefused401, "the 401 was no Lease request: the next renewal", Interval{Min: 0, Max: i})
 		}
 		return derived(FirstRefused401, "the 401 was a Lease request: five tries without a pause", Interval{Min: 0, Max: 0.5})
 	case ReadyUnknown: // controller/nodelifecycle: now > probeTimestamp + grace, in passes
-		return Window{Class: Derived, after: after(LeaseStalled),
-			Why: fmt.Sprintf("grace G = %s, then the next pass P' = %.2f s", Duration(t.G), pass),
-			Intervals: []Interval{{Min: g, Max: g + pass + 1, Branch: "next pass"},
-				{Min: g + pass + 1, Max: g + 2*pass + 1, Branch: "one pass later: a status report was the last heartbeat"}}}
-	case PodsUnready: // controller/util/node: one update a pod, 20 a second
-		n := f.podsOn(k.Node)
-		if f.reached(ReadyUnknown, k.Node) {
-			n = f.nodes[k.Node].toMark // those of today may be others
+		w := derived(LeaseStalled, fmt.Sprintf("grace G = %s, then the next pass P' = %.2f s", Duration(t.G), pass), Interval{Min: g, Max: g + pass + 1, Branch: "next pass"})
+		if stall, ok := f.Get(w.after); ok && f.nodes[k.Node].reported >= stall.At-t.P {
+			// A report makes the controller forget the Lease it has seen, and take
+			// the old one for news in the pass after.
+			w.Intervals = append(w.Intervals, Interval{Min: g + pass + 1, Max: g + 2*pass + 1, Branch: "one pass later: a status report was the last heartbeat"})
 		}
-		return derived(ReadyUnknown, fmt.Sprintf("one update for each of %d pods, 20 a second", n), Interval{Min: 0, Max: 0.5 + float64(n)/20})
+		return w
+	case PodsUnready: // controller/util/node: one update a pod, 20 a second
+		n := 0
+		if state := f.nodes[k.Node]; state != nil {
+			n = state.toMark
+		}
+		most := 0.5 + float64(n)/20
+		w := derived(ReadyUnknown, "one update for each pod, 20 a second", Interval{Min: 0, Max: most, Branch: "in the same pass"})
+		if state := f.nodes[k.Node]; state != nil && state.conflict { // node_lifecycle_controller.go: nodesToRetry
+			w.Intervals = append(w.Intervals, Interval{Min: t.P.Seconds(), Max: pass + most, Branch: "in the next pass: an update met a conflict"})
+		}
+		return w
 	case NoScheduleTainted:
 		return derived(ReadyUnknown, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1})
 	case NoExecuteTainted:
@@ -202,12 +210,12 @@ func (f *Fold) noExecute(node string) Window {
 		return w
 	}
 	if !f.tim.Race {
-		w.Intervals = []Interval{{Min: pass, Max: pass + 1, Branch: "next pass"}}
+		w.Intervals = []Interval{{Min: f.tim.P.Seconds(), Max: pass + 1, Branch: "next pass"}}
 		w.Why = "before 1.34 the queue is fed in the pass after Ready=Unknown"
 		return w
 	}
-	late := max(per, pass)
-	w.Intervals = []Interval{{Min: 0, Max: 1, Branch: "A: at once"}, {Min: late, Max: late + 1.3, Branch: "B: token spent on a stale lister"}}
+	late := max(per, f.tim.P.Seconds())
+	w.Intervals = []Interval{{Min: 0, Max: 1, Branch: "A: at once"}, {Min: late, Max: late + 1.3, Branch: "B: with the next token"}}
 	w.Why = fmt.Sprintf("worker period 0.1 s, or 1/q = %.0f s when the token was spent in vain", per)
 	return w
 }
@@ -260,7 +268,10 @@ func (f *Fold) Settled(k Key, patience time.Duration) bool {
 	if !ok {
 		return w.after.Name != FaultInjected && f.Settled(w.after, patience)
 	}
-	if len(w.Intervals) > 0 {
+	switch {
+	case k.Name == LeaseStalled: // it lies in the past: it is noticed at a refusal, or by silence
+		patience = f.tim.G + time.Second
+	case len(w.Intervals) > 0:
 		patience = time.Duration(w.Max()*float64(time.Second)) + time.Second
 	}
 	return f.now > from.At+patience
@@ -281,7 +292,7 @@ func (f *Fold) Unhealed() string {
 		if n := f.nodes[t]; n.ready["watch"] != "True" || max(n.renewed["audit"], n.renewed["watch"]) <= repaired.At {
 			return "node " + t + " is not Ready"
 		}
-		if !f.reached(ReadyUnknown, t) && !f.reached(ReadyFalse, t) {
+		if !f.reached(ReadyUnknown, t) {
 			continue
 		}
 		for _, name := range []string{LeaseResumed, ReadyTrue, TaintsGone, PodsBack} {
