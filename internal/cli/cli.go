@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -89,7 +88,8 @@ func interruptible(stderr io.Writer) (context.Context, func()) {
 	in := &interruption{hurry: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), interruptionKey{}, in))
 	signals := make(chan os.Signal, 3)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Ignore(syscall.SIGPIPE) // a reader that went away must not end a run with its fault in place
 	go func() {
 		for n := 1; ; n++ {
 			if _, ok := <-signals; !ok {
@@ -103,9 +103,9 @@ func interruptible(stderr io.Writer) (context.Context, func()) {
 				}
 			case n == 2:
 				close(in.hurry)
-				fmt.Fprintln(stderr, "\nin a hurry: undoing and deleting only; once more leaves everything as it is")
+				fmt.Fprintln(stderr, "\nin a hurry: undoing, repairing and deleting only; once more leaves everything as it is")
 			case folder != nil:
-				fmt.Fprintf(stderr, "\nleft as it is; this puts it right:\n  flatline heal %s && flatline clean\n", *folder)
+				fmt.Fprintf(stderr, "\nleft as it is; this puts it right:\n  flatline heal %s\n", *folder)
 				os.Exit(judge.OutcomeDirty.ExitCode())
 			}
 		}
@@ -283,25 +283,35 @@ func defaultArtifacts() string {
 func runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Options, format string, stdout, stderr io.Writer) error {
 	live := report.NewLive(stderr, isTerminal(stderr))
 	in, _ := ctx.Value(interruptionKey{}).(*interruption)
-	var mu sync.Mutex
+	news := make(chan chaos.Update, 4096)
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		for u := range news {
+			live.Show(report.News{Elapsed: u.Elapsed, Phase: u.Phase, Text: u.Text, Milestone: u.Milestone, Next: u.Next})
+		}
+	}()
 	opts.Image, opts.Log = imageChoice(ctx), stderr
 	opts.Hurry = in.hurry
 	opts.Progress = func(u chaos.Update) {
 		in.folder.Store(&u.Folder)
-		mu.Lock()
-		defer mu.Unlock()
-		live.Show(report.News{Elapsed: u.Elapsed, Phase: u.Phase, Text: u.Text, Milestone: u.Milestone, Next: u.Next})
+		select {
+		case news <- u:
+		default: // a terminal that was stopped must not stop the undo
+		}
 	}
 	run, err := chaos.Run(ctx, exp, opts)
+	close(news)
+	<-shown
 	if run == nil {
 		return err
 	}
 	dir := chaos.Folder(opts.Artifacts, run)
-	if werr := errors.Join(report.Folder(dir, run), report.Print(stdout, format, run), tellCI(run, stderr)); werr != nil {
-		return werr
+	if run.Outcome == judge.OutcomeDirty { // before anything else can fail
+		fmt.Fprintf(stderr, "\nnot everything could be put right; this repairs it, and can be repeated:\n  flatline heal %s\n", dir)
 	}
-	if run.Outcome == judge.OutcomeDirty {
-		fmt.Fprintf(stderr, "\nthe cluster could not be put right; this repairs it, and can be repeated:\n  flatline heal %s\n", dir)
+	if werr := errors.Join(report.Print(stdout, format, run), tellCI(run, stderr), report.Folder(dir, run)); werr != nil {
+		fmt.Fprintf(stderr, "flatline: %v\n", werr)
 	}
 	if format == "text" || format == "wide" {
 		fmt.Fprintln(stdout, dir)
@@ -514,15 +524,14 @@ FOLDER: every run whose journal was not closed and whose cluster is still there.
 					fmt.Fprintln(stderr, "nothing to heal")
 				}
 			}
+			var errs []error
 			for _, dir := range folders {
 				if _, err := os.Stat(filepath.Join(dir, "journal.jsonl")); err != nil {
 					return &chaos.InvalidError{Text: fmt.Sprintf("%s: there is no journal.jsonl: name the folder of a run", dir)}
 				}
-				if err := healOne(ctx, dir, check, stderr); err != nil {
-					return err
-				}
+				errs = append(errs, healOne(ctx, dir, check, stderr))
 			}
-			return nil
+			return errors.Join(errs...)
 		},
 	}
 	c.Flags().BoolVar(&check, "check", false, "say only what is not as it was")
@@ -553,24 +562,28 @@ func healOne(ctx context.Context, dir string, check bool, stderr io.Writer) erro
 func cleanCommand(stderr io.Writer) *cobra.Command {
 	var dryRun bool
 	c := &cobra.Command{
-		Use:   "clean",
-		Short: "Delete every cluster that flatline made and on which no process is at work",
-		Args:  cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		Use:   "clean [CLUSTER]",
+		Short: "Delete a cluster that flatline made, or all on which no process is at work",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, names []string) error {
 			infos, err := chaos.Idle(c.Context())
 			if err != nil {
 				return err
 			}
-			for _, i := range infos {
-				fmt.Fprintf(stderr, "cluster %s of run %s: %s\n", i.Name, i.RunID, strings.Join(i.Containers, " "))
-				if dryRun {
-					continue
-				}
-				if err := cluster.Delete(c.Context(), i.Name); err != nil {
-					return err
+			if len(names) == 1 {
+				infos = slices.DeleteFunc(infos, func(i cluster.Info) bool { return i.Name != names[0] })
+				if len(infos) == 0 {
+					return &chaos.InvalidError{Text: fmt.Sprintf("there is no cluster %q of ours on which no process is at work", names[0])}
 				}
 			}
-			return nil
+			var errs []error
+			for _, i := range infos {
+				fmt.Fprintf(stderr, "cluster %s of run %s: %s\n", i.Name, i.RunID, strings.Join(i.Containers, " "))
+				if !dryRun {
+					errs = append(errs, chaos.Delete(c.Context(), i.Name))
+				}
+			}
+			return errors.Join(errs...)
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "list them only")

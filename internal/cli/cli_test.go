@@ -100,7 +100,7 @@ func TestBadInput(t *testing.T) {
 		"judge .",
 		"judge unknown-key.yaml",
 		"judge nowhere -o xml",
-		"clean everything",
+		"clean one two",
 		"node-image x",
 	} {
 		t.Run(args, func(t *testing.T) {

@@ -26,6 +26,13 @@ func inStage(runID, script string) string {
 	return "cd " + stage(runID) + " 2>/dev/null || exit 0\n" + script
 }
 
+// whenArmed makes a step that does nothing where no timer was armed: nothing was
+// changed then, and the journal may hold only some of the steps.
+func whenArmed(runID string, s Step) Step {
+	s.Script = "[ -e " + stage(runID) + "/alive ] || exit 0\n" + s.Script
+	return s
+}
+
 // armDeadMan puts a timer into a node that runs the given steps when the runner
 // has not been heard of for deadManAfter. It is armed before the first change.
 // Each step runs whether or not another failed; a marker tells that it fired.
@@ -33,9 +40,9 @@ func armDeadMan(ctx context.Context, n Node, runID string, steps []Step) error {
 	var body strings.Builder
 	fmt.Fprintf(&body, "cd %s || exit 0\n", stage(runID))
 	fmt.Fprintf(&body, "[ $(( $(date +%%s) - $(stat -c %%Y alive) )) -lt %d ] && exit 0\n", int(deadManAfter.Seconds()))
-	body.WriteString("[ -e fired ] && exit 0\ndate +%s.%N > fired\n")
-	for i := range steps {
-		fmt.Fprintf(&body, "bash step-%d > out-%d 2>&1\n", i, i)
+	body.WriteString("[ -e fired ] || date +%s.%N > fired\n")
+	for i := range steps { // what failed is tried again at the next tick
+		fmt.Fprintf(&body, "[ -e done-%[1]d ] || { bash step-%[1]d > out-%[1]d 2>&1 && touch done-%[1]d; }\n", i)
 	}
 	var script strings.Builder
 	fmt.Fprintf(&script, "set -e\nmkdir -p %[1]s\ncd %[1]s\ntouch alive\n", stage(runID))
@@ -56,13 +63,18 @@ func writeFile(script *strings.Builder, name, content string) {
 	fmt.Fprintf(script, "cat > %s <<'%s'\n%s\n%s\n", name, end, strings.TrimSuffix(content, "\n"), end)
 }
 
+// settle gives a sign of life and waits until a timer that is at work has done.
+func settle(runID string) string {
+	return inStage(runID, fmt.Sprintf("touch -c alive\nfor i in $(seq 60); do systemctl is-active --quiet %s.service || exit 0; sleep 1; done\necho 'it is still at work' >&2; exit 1", timerUnit(runID)))
+}
+
 func timerUnit(runID string) string { return "flatline-" + runID }
 
 // cleanStep disarms the timer and removes the run's folder, and certificates of
 // ours that the kubelet has rotated away from.
 func cleanStep(node, runID string) Step {
 	return Step{Desc: "removing the dead-man timer and staged files", On: node,
-		Script: inStage(runID, fmt.Sprintf(`systemctl stop %[1]s.timer 2>/dev/null
+		Script: inStage(runID, fmt.Sprintf(`systemctl stop %[1]s.timer %[1]s.service 2>/dev/null
 systemctl reset-failed %[1]s.service %[1]s.timer 2>/dev/null
 for f in %[3]s/flatline-*.pem; do
   [ -e "$f" ] && [ "$(readlink -f %[3]s/kubelet-client-current.pem)" != "$f" ] && rm -f "$f"
@@ -75,7 +87,7 @@ exit 0`, timerUnit(runID), stage(runID), pkiDir))}
 
 // keepAlive gives a sign of life to a node, and says whether its timer fired.
 func keepAlive(ctx context.Context, n Node, runID string) (fired bool, err error) {
-	out, err := n.script(ctx, nil, inStage(runID, "touch alive; [ -e fired ] && echo fired; exit 0"))
+	out, err := n.script(ctx, nil, inStage(runID, "touch -c alive; [ -e fired ] && echo fired; exit 0"))
 	if err != nil {
 		return false, fmt.Errorf("giving a sign of life to %s: %w", n.Name, err)
 	}
@@ -99,29 +111,57 @@ func (r *run) arm(ctx context.Context, steps []Step) error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var alive sync.WaitGroup
 	alive.Go(func() { r.stayAlive(ctx, armed) })
-	r.stopAlive = func() { stop(); alive.Wait() }
+	r.stopAlive = sync.OnceFunc(func() {
+		stop()
+		alive.Wait()
+		giveSign(context.WithoutCancel(ctx), armed, r.id, r.heardOf) // what fired since the last look is told too
+	})
 	return nil
 }
 
 func (r *run) stayAlive(ctx context.Context, armed []Node) {
+	giveSigns(ctx, armed, r.id, r.heardOf)
+}
+
+// heardOf notes what a node answered to a sign of life.
+func (r *run) heardOf(n Node, fired bool, err error) {
+	if err != nil {
+		r.fact("KeepAliveFailed", "node "+n.Name, map[string]string{"why": err.Error()})
+	}
+	if !fired {
+		return
+	}
+	if _, told := r.fired.LoadOrStore(n.Name, true); !told {
+		r.fact(judge.TypeDeadMan, "node "+n.Name, nil)
+	}
+}
+
+// giveSigns gives signs of life to armed nodes until ctx ends.
+func giveSigns(ctx context.Context, armed []Node, runID string, heard func(n Node, fired bool, err error)) {
 	tick := time.NewTicker(keepAliveEvery)
 	defer tick.Stop()
-	told := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		}
-		for _, n := range armed {
-			fired, err := keepAlive(ctx, n, r.id)
-			if err != nil && ctx.Err() == nil {
-				r.fact("KeepAliveFailed", "node "+n.Name, map[string]string{"why": err.Error()})
-			}
-			if fired && !told[n.Name] {
-				told[n.Name] = true
-				r.fact(judge.TypeDeadMan, "node "+n.Name, nil)
-			}
+			giveSign(ctx, armed, runID, heard)
 		}
 	}
+}
+
+// giveSign gives one sign to all nodes at once, so that one that does not answer
+// does not starve the others.
+func giveSign(ctx context.Context, armed []Node, runID string, heard func(n Node, fired bool, err error)) {
+	look, cancel := context.WithTimeout(ctx, keepAliveEvery/2)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, n := range armed {
+		all.Go(func() {
+			if fired, err := keepAlive(look, n, runID); ctx.Err() == nil {
+				heard(n, fired, err)
+			}
+		})
+	}
+	all.Wait()
 }

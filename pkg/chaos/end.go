@@ -77,7 +77,7 @@ func (r *run) setupFailed(ctx context.Context, err error) {
 		why = "interrupted"
 	}
 	r.stopAlive()
-	if r.journal != nil && r.opts.Cluster != nil {
+	if r.journal != nil {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 		defer cancel()
 		r.clean(cleanup)
@@ -102,7 +102,8 @@ func (r *run) end(ctx context.Context) (*judge.Run, error) {
 	default:
 		r.rec.Stop()
 		if err := r.cluster.Delete(cleanup); err != nil {
-			r.say("%v", err)
+			r.fact(judge.TypeStepFailed, "delete", map[string]string{"why": err.Error()})
+			r.say("%v; flatline clean %s tries again", err, r.cluster.Name)
 		}
 	}
 	r.lock.release()

@@ -71,6 +71,28 @@ func (j *Journal) Clean(s Step) error { return j.append(Record{Kind: "clean", St
 // Close records that everything was put right.
 func (j *Journal) Close() error { return errors.Join(j.append(Record{Kind: "closed"}), j.f.Close()) }
 
+// closeJournal records in a journal on disk that everything was put right, unless
+// that is there already.
+func closeJournal(name string) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("closing journal: %w", err)
+	}
+	records, err := ReadJournal(bytes.NewReader(data))
+	if err != nil || records[len(records)-1].Kind == "closed" {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("closing journal: %w", err)
+	}
+	if len(data) > 0 && data[len(data)-1] != '\n' { // a torn line must not swallow ours
+		err = f.Truncate(int64(bytes.LastIndexByte(data, '\n') + 1))
+	}
+	j := &Journal{f: f}
+	return errors.Join(err, j.Close())
+}
+
 func (j *Journal) append(r Record) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -64,3 +64,13 @@ func Idle(ctx context.Context) ([]cluster.Info, error) {
 		return errors.Is(err, ErrBusy)
 	}), nil
 }
+
+// Delete deletes a cluster of ours, unless a process is at work on it.
+func Delete(ctx context.Context, name string) error {
+	l, err := lockCluster(name)
+	if err != nil {
+		return err
+	}
+	defer l.release()
+	return cluster.Delete(ctx, name)
+}

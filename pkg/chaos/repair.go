@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/flatline-chaos/flatline/pkg/cluster"
@@ -123,9 +124,13 @@ func (r *run) snapshot(ctx context.Context, when string) map[string]map[string]s
 	return state
 }
 
-// leftover says what an earlier run has left on a cluster; empty if nothing.
+// leftover says what an earlier run has left on a cluster, or what could not be
+// read; empty if nothing.
 func leftover(state map[string]map[string]string) string {
 	for _, object := range slices.Sorted(maps.Keys(state)) {
+		if why := state[object]["unreadable"]; why != "" {
+			return object + ": " + why
+		}
 		for key, clean := range map[string]string{"staged": "", "ours": "0", "timers": "0", "pending": "absent"} {
 			if v, read := state[object][key]; read && v != clean {
 				return fmt.Sprintf("%s has %s %s", object, key, v)
@@ -180,11 +185,14 @@ func examine(ctx context.Context, dir string) (*patient, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, n := range c.Nodes() {
+	for _, n := range c.Nodes() {
 		p.nodes[n.Name] = Node{n.Name, n}
-		if i == 0 {
+		if n.Role == "control-plane" {
 			p.controlPlane = n.Name
 		}
+	}
+	if p.controlPlane == "" {
+		return nil, fmt.Errorf("cluster %s has no control-plane node any more", c.Name)
 	}
 	// A runner that was killed may have left no whole timeline: then there is
 	// nothing to compare with, and the steps still run.
@@ -249,6 +257,9 @@ func Heal(ctx context.Context, dir string, say func(string)) error {
 	if err := p.heal(ctx, say); err != nil {
 		return fmt.Errorf("healing %s: %w", dir, err)
 	}
+	if err := closeJournal(filepath.Join(dir, "journal.jsonl")); err != nil {
+		return fmt.Errorf("healing %s: %w", dir, err)
+	}
 	if diffs := p.differences(ctx); len(diffs) > 0 {
 		return fmt.Errorf("healing %s: every step went well, but\n  %s", dir, strings.Join(diffs, "\n  "))
 	}
@@ -269,11 +280,8 @@ func Unhealed(ctx context.Context, artifacts string) ([]string, error) {
 			continue
 		}
 		p, err := examine(ctx, dir)
-		if errors.Is(err, errGone) {
-			continue
-		}
 		if err != nil {
-			return nil, fmt.Errorf("looking into %s: %w", dir, err)
+			continue // gone, or never begun: a journal whose first line is missing undoes nothing
 		}
 		if p.records[len(p.records)-1].Kind != "closed" {
 			open = append(open, dir)
@@ -286,6 +294,11 @@ func Unhealed(ctx context.Context, artifacts string) ([]string, error) {
 // is needed for the next try.
 func (p *patient) heal(ctx context.Context, say func(string)) error {
 	var errs []error
+	stop, err := p.stayAlive(ctx)
+	defer stop()
+	if err != nil {
+		errs = append(errs, err)
+	}
 	run := func(kind string) {
 		for _, s := range stepsOf(p.records, kind) {
 			say(s.Desc + " on " + s.On)
@@ -297,6 +310,9 @@ func (p *patient) heal(ctx context.Context, say func(string)) error {
 	run("undo")
 	run("repair")
 	for _, n := range targetsOf(p.records) {
+		if _, ok := p.nodes[n]; !ok {
+			continue // gone
+		}
 		say("waiting for " + n + " to be Ready, untainted and with a certificate of its own")
 		if _, err := p.nodes[p.controlPlane].script(ctx, nil, waitHealthy(n)); err != nil {
 			errs = append(errs, fmt.Errorf("waiting for node %s: %w", n, err))
@@ -309,6 +325,28 @@ func (p *patient) heal(ctx context.Context, say func(string)) error {
 		run("clean")
 	}
 	return errors.Join(errs...)
+}
+
+// stayAlive keeps the dead-man timers quiet while somebody heals: should that end
+// too, they act. A timer that is at work already is waited for.
+func (p *patient) stayAlive(ctx context.Context) (stop func(), err error) {
+	id := p.records[0].RunID
+	var armed []Node
+	var errs []error
+	for _, s := range stepsOf(p.records, "clean") {
+		n, ok := p.nodes[s.On]
+		if !ok {
+			continue
+		}
+		armed = append(armed, n)
+		if _, err := n.script(ctx, nil, settle(id)); err != nil {
+			errs = append(errs, fmt.Errorf("waiting for the dead-man timer on %s: %w", s.On, err))
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var alive sync.WaitGroup
+	alive.Go(func() { giveSigns(ctx, armed, id, func(Node, bool, error) {}) })
+	return func() { cancel(); alive.Wait() }, errors.Join(errs...)
 }
 
 // waitHealthy waits up to a minute until a node is Ready and its taints are gone.

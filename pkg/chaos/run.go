@@ -131,6 +131,7 @@ type run struct {
 	observing time.Time
 	cpu       time.Duration
 	stopAlive func()
+	fired     sync.Map      // nodes whose dead-man timer was told to have fired
 	outcome   judge.Outcome // as far as it is known before the end
 }
 
@@ -220,13 +221,15 @@ func (r *run) prepare(ctx context.Context) error {
 		return fmt.Errorf("the fault is in place before it was injected: %s", ev.Seen)
 	}
 	undo, repair := r.fault.Undo(r.target), repairSteps(r.target)
-	for _, s := range undo {
-		if err := r.journal.Undo(s); err != nil {
+	for i, s := range undo {
+		undo[i] = whenArmed(r.id, s)
+		if err := r.journal.Undo(undo[i]); err != nil {
 			return err
 		}
 	}
-	for _, s := range repair {
-		if err := r.journal.Repair(s); err != nil {
+	for i, s := range repair {
+		repair[i] = whenArmed(r.id, s)
+		if err := r.journal.Repair(repair[i]); err != nil {
 			return err
 		}
 	}
@@ -239,5 +242,6 @@ func (r *run) inject(ctx context.Context) error {
 		r.fact(judge.TypeMeasuring, "", nil)
 		return nil
 	}
+	defer func() { r.target.ca = nil }() // nothing more is to be signed
 	return r.fault.Inject(ctx, r.target)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -23,7 +24,7 @@ import (
 func (r *run) setUp(ctx context.Context) error {
 	r.sweep(ctx)
 	c := r.opts.Cluster
-	name := "flatline-" + r.id[len(r.id)-4:]
+	name := clusterName(r.id)
 	if c != nil {
 		name = c.Name
 	}
@@ -47,8 +48,10 @@ func (r *run) setUp(ctx context.Context) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	r.target = &Target{RunID: r.id, Spec: r.exp.Spec.Fault, Client: client, Emit: r.rec.Emit}
-	r.cfg = judge.Config{KubernetesVersion: c.Version, NodeImage: c.Image, Cluster: c.Name, Canaries: r.exp.Spec.Canaries.labels()}
-	r.pickNodes()
+	r.cfg = judge.Config{KubernetesVersion: c.Version, NodeImage: c.Image, Cluster: c.Name, Canaries: r.exp.Spec.Canaries.labels(), CanaryNamespace: canaryNamespace(r.id)}
+	if err := r.pickNodes(); err != nil {
+		return err
+	}
 	if err := r.readConfig(ctx); err != nil {
 		return err
 	}
@@ -91,7 +94,7 @@ func CreateCluster(ctx context.Context, exp *Experiment, opts Options) (*cluster
 func OpenCluster(ctx context.Context, name, artifacts string) (*cluster.Cluster, error) {
 	c, err := cluster.Open(ctx, name, "")
 	if errors.Is(err, cluster.ErrNotFound) {
-		return nil, invalid("there is no cluster %q of ours; flatline clean --dry-run lists those that there are", name)
+		return nil, invalid("there is no cluster %q of ours; flatline clean --dry-run lists those on which nobody is at work", name)
 	}
 	if err != nil {
 		return nil, err
@@ -114,10 +117,13 @@ func createCluster(ctx context.Context, exp *Experiment, opts Options, id, dir s
 		log = io.Discard
 	}
 	return cluster.Create(ctx, cluster.Spec{
-		Name: "flatline-" + id[len(id)-4:], RunID: id, Image: image.Ref, Workers: exp.Spec.Cluster.Workers,
+		Name: clusterName(id), RunID: id, Image: image.Ref, Workers: exp.Spec.Cluster.Workers,
 		Flags: exp.Spec.Cluster.flags(), Kubeconfig: filepath.Join(dir, "kubeconfig"),
 	}, log)
 }
+
+// clusterName is the name of the cluster that is made for a run.
+func clusterName(id string) string { return "flatline-" + id[len(id)-4:] }
 
 // newID names a run or a cluster: the time, and four random digits.
 func newID(now time.Time) (string, error) {
@@ -128,11 +134,13 @@ func newID(now time.Time) (string, error) {
 	return now.UTC().Format("20060102t150405z-") + hex.EncodeToString(random[:]), nil
 }
 
-// pickNodes takes the last workers as targets: the first and the control plane
-// stay control nodes.
-func (r *run) pickNodes() {
+// pickNodes takes the last workers as targets: the other nodes stay control nodes.
+func (r *run) pickNodes() error {
 	nodes := r.cluster.Nodes()
-	for i, n := range nodes {
+	if workers := len(nodes) - 1; workers != r.exp.Spec.Cluster.Workers {
+		return fmt.Errorf("cluster %s does not fit: it has %d workers, the experiment wants %d", r.cluster.Name, workers, r.exp.Spec.Cluster.Workers)
+	}
+	for i, n := range nodes { // the control plane comes first
 		node := Node{Name: n.Name, Node: n}
 		if r.wrap != nil {
 			node = r.wrap(node)
@@ -142,7 +150,7 @@ func (r *run) pickNodes() {
 		if i == 0 {
 			r.target.ControlPlane = node
 		}
-		if i >= len(nodes)-r.exp.Spec.Target.Count {
+		if i > 0 && i >= len(nodes)-r.exp.Spec.Target.Count {
 			r.target.Nodes = append(r.target.Nodes, node)
 			r.cfg.Target = append(r.cfg.Target, n.Name)
 		} else {
@@ -150,6 +158,7 @@ func (r *run) pickNodes() {
 			r.cfg.ControlNodes = append(r.cfg.ControlNodes, n.Name)
 		}
 	}
+	return nil
 }
 
 // readConfig reads effective flags and how the nodes' clock stands to ours, and
@@ -175,19 +184,20 @@ func (r *run) readConfig(ctx context.Context) error {
 		r.cfg.ClockOffset, r.cfg.ClockError = clock.Offset.Seconds(), clock.Error.Seconds()
 		r.cfg.Warnings = append(r.cfg.Warnings, fmt.Sprintf("the nodes have another kernel than the observer: their clock is %.3f s ahead, give or take %.3f s", r.cfg.ClockOffset, r.cfg.ClockError))
 	}
-	for component, m := range r.exp.Spec.Cluster.Flags {
+	for component, m := range cluster.Planned(r.cluster.Version, r.exp.Spec.Cluster.flags()) {
 		for name, want := range m {
 			f, known := r.cfg.Flags[component][name]
-			if !known || sameValue(f.Value, string(want)) {
+			if !known || sameValue(f.Value, want.Value) {
 				continue
 			}
-			why := fmt.Sprintf("flag %s of %s is %s (%s), the experiment asks for %s", name, component, f.Value, f.Origin, want)
+			why := fmt.Sprintf("flag %s of %s is %s (%s), the experiment goes by %s (%s)", name, component, f.Value, f.Origin, want.Value, want.Origin)
 			if r.opts.Cluster != nil {
 				return fmt.Errorf("cluster %s does not fit: %s", r.cluster.Name, why)
 			}
 			r.cfg.Warnings = append(r.cfg.Warnings, why)
 		}
 	}
+	slices.Sort(r.cfg.Warnings)
 	tim, err := r.cfg.Timing()
 	if err != nil {
 		return err

@@ -37,7 +37,9 @@ func (r *run) steady(ctx context.Context) error {
 	for name, n := range r.nodes {
 		sources["kubelet "+name] = &observe.Kubelet{Node: n, Name: name}
 	}
-	if err := r.rec.Watch(context.WithoutCancel(ctx), sources); err != nil {
+	waiting, cancel := context.WithTimeoutCause(ctx, steadyDeadline, errors.New("not all sources were ready in time"))
+	defer cancel()
+	if err := r.rec.Watch(waiting, sources); err != nil {
 		return err
 	}
 	image, err := pauseImage(ctx, t.Nodes[0])
@@ -47,16 +49,16 @@ func (r *run) steady(ctx context.Context) error {
 	if err := createCanaries(ctx, t.Client, r.exp.Spec.Canaries, r.id, t.Nodes[0].Name, image); err != nil {
 		return err
 	}
+	if err := r.waitSteady(ctx); err != nil {
+		return err
+	}
 	if r.fault != nil {
 		if left := leftover(r.snapshot(ctx, "before")); left != "" {
-			return fmt.Errorf("cluster %s carries something left over (%s): flatline heal puts it right", r.cluster.Name, left)
+			return fmt.Errorf("cluster %s is not as it should be before a fault: %s; flatline heal puts right what a run left", r.cluster.Name, left)
 		}
 		if err := r.stageSpares(ctx); err != nil {
 			return err
 		}
-	}
-	if err := r.waitSteady(ctx); err != nil {
-		return err
 	}
 	if c := r.exp.Spec.Fault.Certificate; c != nil && c.From == "rotation" && !r.exp.Spec.Fault.Everyone { // nobody rotates together
 		if err := r.waitRotation(ctx); err != nil {
@@ -83,8 +85,8 @@ func (r *run) waitSteady(ctx context.Context) error {
 // waitRotation waits until every target has just been issued a certificate.
 func (r *run) waitRotation(ctx context.Context) error {
 	r.say("waiting for the target's next certificate, so that the fault meets a fresh one")
-	longest := 10 * time.Minute
-	return r.wait(ctx, longest, func(f *judge.Fold) bool {
+	const longest = 10 * time.Minute
+	err := r.wait(ctx, longest, func(f *judge.Fold) bool {
 		for _, n := range r.target.Nodes {
 			_, rotated := f.Certificate(n.Name)
 			if rotated == 0 || f.Now()-rotated > judge.Fresh {
@@ -93,4 +95,8 @@ func (r *run) waitRotation(ctx context.Context) error {
 		}
 		return true
 	})
+	if errors.Is(err, errTooLate) {
+		return fmt.Errorf("waiting for the target to be issued a certificate: none in %s; is cluster-signing-duration a few minutes?", longest)
+	}
+	return err
 }

@@ -372,9 +372,7 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 	case kind == "leases" && d["ns"] == "kube-node-lease" && ok && (e.Type == "update" || e.Type == "create" || e.Type == "patch"):
 		f.renewed(name, "audit", at, d["cred"])
 	case kind == "nodes/status" && ok && d["ready"] != "":
-		if n := f.nodes[name]; n != nil && d["user"] == nodeUser+name {
-			n.reported = at
-		}
+		f.reportedStatus(name, at, d["user"])
 		f.readiness(name, "audit", at, d["ready"])
 	case kind == "nodes" && e.Type == "get" && d["user"] == nodeController:
 		// Every taint begins with this: UpdateNodeTaints of controller_utils.go.
@@ -388,14 +386,20 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 	case kind == "pods/status" && e.Type == "update" && d["user"] == nodeController:
 		// A patch by the same user is the eviction controller's.
 		f.podMarked(d["ns"]+"/"+name, at, d["code"])
-	case kind == "nodes/status" && ok && d["user"] == nodeUser+name:
-		if n := f.nodes[name]; n != nil {
-			n.reported = at
-		}
+	case kind == "nodes/status" && ok:
+		f.reportedStatus(name, at, d["user"])
 	case kind == "pods" && e.Type == "delete" && ok && d["user"] == nodeController:
 		if p := f.pods[d["ns"]+"/"+name]; p != nil && p.canary != "" {
 			f.mark(Key{PodEvicted, p.node, p.canary}, "audit", at, name)
 		}
+	}
+}
+
+// reportedStatus notes a status report, the other heartbeat beside the Lease,
+// until the node is given up.
+func (f *Fold) reportedStatus(node string, at time.Duration, user string) {
+	if n := f.nodes[node]; n != nil && user == nodeUser+node && !f.reached(ReadyUnknown, node) {
+		n.reported = at
 	}
 }
 

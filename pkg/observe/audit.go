@@ -130,7 +130,7 @@ func (a *Audit) scan(r io.Reader, consumed func(int), emit func(Event)) error {
 // agent (the program's name), cred (first 16 hex digits of the SHA-256 of the
 // client certificate, only where a certificate authenticated), ns, stage (only
 // if it is not ResponseComplete), uri (only for refused requests), and from the
-// request body bytes, ready, taints, renew.
+// request body bytes, ready, taints, renew, signer, subjects.
 func ParseAudit(line []byte) (Event, string, error) {
 	var a auditv1.Event
 	if err := json.Unmarshal(line, &a); err != nil {
@@ -189,8 +189,9 @@ func ParseAudit(line []byte) (Event, string, error) {
 func readBody(raw []byte, put func(k, v string)) {
 	var body struct {
 		Spec struct {
-			RenewTime string          `json:"renewTime"`
-			Taints    json.RawMessage `json:"taints"` // null in a patch that removes the last one
+			SignerName string          `json:"signerName"`
+			RenewTime  string          `json:"renewTime"`
+			Taints     json.RawMessage `json:"taints"` // null in a patch that removes the last one
 		} `json:"spec"`
 		Status struct {
 			Conditions []struct{ Type, Status, Reason string } `json:"conditions"`
@@ -201,6 +202,7 @@ func readBody(raw []byte, put func(k, v string)) {
 		return // a JSON patch, say; the verb and the object still stand
 	}
 	put("renew", body.Spec.RenewTime)
+	put("signer", body.Spec.SignerName)
 	if body.Spec.Taints != nil {
 		var taints []struct{ Key, Effect string }
 		if json.Unmarshal(body.Spec.Taints, &taints) == nil {

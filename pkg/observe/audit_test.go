@@ -69,7 +69,7 @@ var auditLines = map[string]struct {
 	},
 	"a node asks for a certificate": {
 		`{"auditID":"a9","stage":"ResponseComplete","requestURI":"/apis/certificates.k8s.io/v1/certificatesigningrequests","verb":"create","user":{"username":"system:node:w1"},"sourceIPs":["10.0.0.2"],"userAgent":"kubelet/v1.37.2","objectRef":{"resource":"certificatesigningrequests","apiGroup":"certificates.k8s.io"},"responseStatus":{"code":201},"requestObject":{"metadata":{"generateName":"csr-"},"spec":{"signerName":"kubernetes.io/kube-apiserver-client-kubelet"},"status":{}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "create", Object: "certificatesigningrequests", Detail: map[string]string{"user": "system:node:w1", "ip": "10.0.0.2", "agent": "kubelet", "code": "201", "bytes": "116"}},
+		Event{Type: "create", Object: "certificatesigningrequests", Detail: map[string]string{"user": "system:node:w1", "ip": "10.0.0.2", "agent": "kubelet", "code": "201", "bytes": "116", "signer": "kubernetes.io/kube-apiserver-client-kubelet"}},
 		"a9 ResponseComplete",
 	},
 	"a request is approved": {

@@ -42,8 +42,10 @@ type Event struct {
 
 // Types of events that any source may emit.
 const (
-	// TypeGap says that a source may have missed changes. Detail "from" and "to"
-	// are seconds since the start of the timeline, "why" the reason.
+	// TypeGap says that a source may have missed changes. Detail "why" is the
+	// reason, "from" the beginning in seconds since the start of the timeline,
+	// where it is not that of the event. The gap ends with the source's next
+	// event of type Watching, or with its next event if it has none of those.
 	TypeGap = "Gap"
 	// TypeReady says that a source would not miss a change from here on.
 	TypeReady = "Ready"

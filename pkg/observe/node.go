@@ -49,9 +49,9 @@ while :; do
   id=$(stat -L -c %i.%Y.%s $cert 2>/dev/null || echo gone)
   if [ "$id" != "$lastid" ]; then
     lastid=$id
-    echo "certificate $(date +%s.%N) $(readlink -f $cert) $(sed -n '/BEGIN CERT/,/END CERT/p' $cert 2>/dev/null | base64 -w0)"
+    echo "certificate $(stat -c %.9Y $cert 2>/dev/null || date +%s.%N) $(readlink -f $cert) $(sed -n '/BEGIN CERT/,/END CERT/p' $cert 2>/dev/null | base64 -w0)"
   fi
-  sleep 1
+  read -r -t 1 _; [ $? -gt 128 ] || exit 0 # the observer is gone
 done`
 
 // Run implements Source. A stream that breaks (the node is stopped or paused,
@@ -75,8 +75,13 @@ func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(Event)) er
 	ctx, stop := context.WithCancel(ctx) // ends the shell's exec, whatever ends the reading
 	defer stop()
 	pr, pw := io.Pipe()
+	// The shell in the node lives as long as its standard input, and an exec does
+	// not return before it has read that to the end.
+	open, end := io.Pipe()
+	defer end.Close()
+	defer context.AfterFunc(ctx, func() { end.Close() })()
 	go func() {
-		err := k.Node.Exec(ctx, nil, pw, "bash", "-c", kubeletScript)
+		err := k.Node.Exec(ctx, open, pw, "bash", "-c", kubeletScript)
 		if err == nil {
 			err = errors.New("the watching shell ended")
 		}
@@ -107,7 +112,8 @@ const (
 	// there is none and systemd knows, exit (its code). Stamp is then the time of
 	// the exit; else it is that of the look, up to a second after the change.
 	TypeProcess = "Process"
-	// TypeCertificate: the certificate file changed. Detail: file (what the link
+	// TypeCertificate: the certificate file changed. Stamp is when the link was
+	// made, or the time of the look if it is gone. Detail: file (what the link
 	// points to) and, if it holds a certificate, cred (first 16 hex digits of its
 	// SHA-256, as in audit entries), serial, subject, issuer, notBefore, notAfter.
 	TypeCertificate = "Certificate"

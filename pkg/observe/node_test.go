@@ -323,3 +323,26 @@ func TestKubeletScriptSendsNoKey(t *testing.T) {
 		t.Error("the script does not filter the certificate file")
 	}
 }
+
+// stdinNode behaves like a command: it ends when it is killed, and not before its
+// standard input was read to the end.
+type stdinNode struct{}
+
+func (stdinNode) Exec(ctx context.Context, stdin io.Reader, _ io.Writer, _ ...string) error {
+	<-ctx.Done()
+	_, err := io.Copy(io.Discard, stdin)
+	return errors.Join(ctx.Err(), err)
+}
+
+func TestAKubeletSourceEndsItsShell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- (&Kubelet{Node: stdinNode{}, Name: "w1"}).Run(ctx, func() {}, func(Event) {}) }()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; err != nil { // a deadlock fails the test
+			t.Error(err)
+		}
+	})
+}

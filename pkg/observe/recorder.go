@@ -68,12 +68,12 @@ func (r *Recorder) Open(name string, h Header) error {
 
 // Emit records an event. A zero At means now.
 func (r *Recorder) Emit(e Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if e.At == 0 {
-		e.At = time.Since(r.start)
+		e.At = time.Since(r.start) // not when its turn has come
 	}
 	e.At = e.At.Round(time.Microsecond)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 	if r.out != nil {
 		r.write(e)
@@ -97,11 +97,12 @@ func (r *Recorder) write(e Event) {
 	}
 }
 
-// Watch runs sources until ctx ends or Stop is called, and returns when every
-// one of them is ready. A source that fails before all are ready is an error; one
+// Watch runs sources until Stop is called, and returns when every one of them is
+// ready; ctx bounds the waiting for that. A source that fails before all are ready is an error; one
 // that fails later leaves a Gap event without an end.
 func (r *Recorder) Watch(ctx context.Context, sources map[string]Source) error {
-	ctx, cancel := context.WithCancel(ctx)
+	waiting := ctx
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.mu.Lock()
 	r.cancel = cancel
 	r.mu.Unlock()
@@ -139,8 +140,9 @@ func (r *Recorder) Watch(ctx context.Context, sources map[string]Source) error {
 				cancel()
 				return fmt.Errorf("starting source %s: %w", o.name, o.err)
 			}
-		case <-ctx.Done():
-			return fmt.Errorf("starting sources: %w", context.Cause(ctx))
+		case <-waiting.Done():
+			cancel()
+			return fmt.Errorf("starting sources: %w", context.Cause(waiting))
 		}
 	}
 	return nil
