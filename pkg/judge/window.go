@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -122,7 +123,7 @@ func (f *Fold) WindowOf(k Key) Window {
 	case NoScheduleTainted:
 		return derived(ReadyUnknown, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1})
 	case NoExecuteTainted:
-		return f.noExecute(k.Node)
+		return f.beforeDisruption(f.noExecute(k.Node))
 	case PodEvicted: // controller/tainteviction: the toleration counts from the handling of the taint
 		s, err := time.ParseDuration(k.Subject)
 		if err != nil {
@@ -302,6 +303,22 @@ func (f *Fold) Unhealed() string {
 		}
 	}
 	return ""
+}
+
+// beforeDisruption ends a window of NoExecute where the zone was disrupted: from
+// then on the rate is 0 (a second for the pass that notices and what is under way).
+func (f *Fold) beforeDisruption(w Window) Window {
+	unknown, ok := f.Get(w.after)
+	if !ok || f.worst.state == "" || f.tim.Large {
+		return w
+	}
+	end := (f.worst.since - unknown.At).Seconds() + 1
+	for i := range w.Intervals {
+		w.Intervals[i].Max = min(w.Intervals[i].Max, end)
+	}
+	w.Intervals = slices.DeleteFunc(w.Intervals, func(i Interval) bool { return i.Max < i.Min })
+	w.Why += fmt.Sprintf("; nothing after the zone is in %s", f.worst.state)
+	return w
 }
 
 // tokenSpent finds the last NoExecute taint of another node that a node had to wait

@@ -255,6 +255,9 @@ func TestADisruptedZoneTaintsNobody(t *testing.T) {
 		t.Error("the second node may still be tainted")
 	}
 	f.Add(status(102, "w3", "Unknown"))
+	if w := f.WindowOf(Key{Name: NoExecuteTainted, Node: "w2"}).rounded(); w.Max() > 3 {
+		t.Errorf("a taint after the disruption would pass: %v", w)
+	}
 	for k, want := range map[Key]bool{
 		{Name: NoExecuteTainted, Node: "w2"}:                 true,
 		{Name: NoExecuteTainted, Node: "w3"}:                 true,
