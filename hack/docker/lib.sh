@@ -12,6 +12,7 @@ state=${FLATLINE_STATE:-/var/lib/flatline}
 changes=$state/host-changes.tsv
 dockerd_log=$state/dockerd.log
 dockerd_pid_file=/var/run/docker.pid
+containerd_pid_file=/var/run/docker/containerd/containerd.pid
 docker_socket=/var/run/docker.sock
 os_release=/etc/os-release
 daemon_json=/etc/docker/daemon.json
@@ -100,7 +101,7 @@ debian_like() {
 # its parent does not count.
 start_time() {
 	local stat
-	{ stat=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
+	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1 # $(<file) of no file ends the whole script
 	# The second field is the name in parentheses and may hold blanks.
 	# shellcheck disable=SC2086
 	set -- ${stat##*) }

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -378,6 +379,48 @@ func TestUnsetupLeavesForeignValues(t *testing.T) {
 	r := h.with("hack/unsetup", "is_root() { :; }")
 	if r.code != 0 || !strings.Contains(r.stderr, "kernel.ostype is Linux now, not the Inferno it was set to: left alone") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// An engine that was killed leaves the numbers of its processes behind. A pid
+// file that names nobody must not end the set-up: once it did, silently, since
+// bash ends a script under set -e for $(<file) of a file that is not there.
+func TestKilledEngineIsStartedAgain(t *testing.T) {
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for name, pid := range map[string]int{"nobody": gone.Process.Pid, "somebody else": os.Getpid()} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("os-release", "ID=debian\n")
+			h.write("docker.pid", fmt.Sprint(pid))
+			h.write("containerd.pid", fmt.Sprint(pid))
+			h.write("bin/iptables", "#!/bin/sh\n")
+			// It lives until the test opens the other end.
+			h.write("bin/dockerd", "#!/bin/sh\necho 'engine|20.10.24|runc|overlay2|/nowhere|8589934592|0.0-stub|stub' >\"$STUB/info\"\nread line <\"$STUB/end\"\n")
+			if err := syscall.Mkfifo(h.path("end"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if end, err := os.OpenFile(h.path("end"), os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+					end.Close()
+				}
+			}()
+			r := h.with("hack/docker/setup", `
+is_root() { :; }
+has_systemd() { return 1; }
+plan_limit() { :; }
+os_release=$STUB/os-release docker_socket=$STUB/docker.sock dockerd_pid_file=$STUB/docker.pid containerd_pid_file=$STUB/containerd.pid`)
+			if r.code != 0 || r.stdout != "Docker engine: 20.10.24, ready\n" {
+				t.Fatalf("got %+v", r)
+			}
+			for _, name := range []string{"docker.pid", "containerd.pid"} {
+				if !strings.Contains(r.stderr, "removing "+h.path(name)) {
+					t.Errorf("%s was not removed: %s", name, r.stderr)
+				}
+			}
+		})
 	}
 }
 
