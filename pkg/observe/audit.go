@@ -130,7 +130,8 @@ func (a *Audit) scan(r io.Reader, consumed func(int), emit func(Event)) error {
 // agent (the program's name), cred (first 16 hex digits of the SHA-256 of the
 // client certificate, only where a certificate authenticated), ns, stage (only
 // if it is not ResponseComplete), uri (only for refused requests), and from the
-// request body bytes, ready, taints, renew, signer, subjects.
+// request body bytes, ready, taints, renew, holder (of an election's Lease), signer,
+// subjects.
 func ParseAudit(line []byte) (Event, string, error) {
 	var a auditv1.Event
 	if err := json.Unmarshal(line, &a); err != nil {
@@ -179,6 +180,9 @@ func ParseAudit(line []byte) (Event, string, error) {
 	if a.RequestObject != nil {
 		put("bytes", strconv.Itoa(len(a.RequestObject.Raw)))
 		readBody(a.RequestObject.Raw, put)
+		if ref := a.ObjectRef; ref != nil && d["holder"] == ref.Name { // a node's Lease is its own
+			delete(d, "holder")
+		}
 	}
 	return Event{Stamp: a.StageTimestamp.Time, Source: "audit", Type: a.Verb, Object: object, Detail: d},
 		string(a.AuditID) + " " + string(a.Stage), nil
@@ -191,6 +195,7 @@ func readBody(raw []byte, put func(k, v string)) {
 		Spec struct {
 			SignerName string          `json:"signerName"`
 			RenewTime  string          `json:"renewTime"`
+			Holder     string          `json:"holderIdentity"`
 			Taints     json.RawMessage `json:"taints"` // null in a patch that removes the last one
 		} `json:"spec"`
 		Status struct {
@@ -202,6 +207,7 @@ func readBody(raw []byte, put func(k, v string)) {
 		return // a JSON patch, say; the verb and the object still stand
 	}
 	put("renew", body.Spec.RenewTime)
+	put("holder", body.Spec.Holder)
 	put("signer", body.Spec.SignerName)
 	if body.Spec.Taints != nil {
 		var taints []struct{ Key, Effect string }

@@ -28,6 +28,12 @@ var auditLines = map[string]struct {
 			"ns": "kube-node-lease", "bytes": "177", "renew": "2026-01-02T03:04:04.900000Z"}},
 		"a1 ResponseComplete",
 	},
+	"a controller manager renews the Lease of its election": {
+		`{"auditID":"a1e","stage":"ResponseComplete","requestURI":"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager?timeout=5s","verb":"update","user":{"username":"system:kube-controller-manager"},"sourceIPs":["10.0.0.1"],"userAgent":"kube-controller-manager/v1.37.2","objectRef":{"resource":"leases","namespace":"kube-system","name":"kube-controller-manager"},"responseStatus":{"code":200},"requestObject":{"spec":{"holderIdentity":"cp_77e0","leaseDurationSeconds":15,"renewTime":"2026-01-02T03:04:05.000000Z"}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
+		Event{Type: "update", Object: "leases kube-controller-manager", Detail: map[string]string{"user": "system:kube-controller-manager", "ip": "10.0.0.1", "agent": "kube-controller-manager", "code": "200",
+			"ns": "kube-system", "bytes": "104", "renew": "2026-01-02T03:04:05.000000Z", "holder": "cp_77e0"}},
+		"a1e ResponseComplete",
+	},
 	"nobody is refused with 401": {
 		`{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"a2","stage":"ResponseStarted","requestURI":"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/w1?timeout=8s","verb":"update","user":{},"sourceIPs":["10.0.0.2"],"userAgent":"kubelet/v1.37.2 (linux/amd64)","objectRef":{"resource":"leases","namespace":"kube-node-lease","name":"w1","apiGroup":"coordination.k8s.io","apiVersion":"v1"},"responseStatus":{"metadata":{},"status":"Failure","message":"Authentication failed, attempted: x509","code":401},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
 		Event{Type: "update", Object: "leases w1", Detail: map[string]string{"ip": "10.0.0.2", "agent": "kubelet", "code": "401", "ns": "kube-node-lease", "stage": "ResponseStarted",
