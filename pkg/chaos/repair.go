@@ -387,15 +387,14 @@ func (r *run) putRight(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	defer cancel()
 	r.phase("undo")
-	out, err := runSteps(ctx, r.nodes, r.journal.Steps("undo"))
+	_, out, err := r.take(ctx, "undo")
 	if err != nil {
 		r.fact(judge.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
 	} else {
 		r.rec.Emit(observe.Event{Stamp: lastStamp(out), Source: "run", Type: judge.TypeUndone})
 	}
 	r.phase("repair")
-	steps := r.journal.Steps("repair")
-	out, repairErr := runSteps(ctx, r.nodes, steps)
+	steps, out, repairErr := r.take(ctx, "repair")
 	if repairErr != nil {
 		r.fact(judge.TypeStepFailed, "repair", map[string]string{"why": repairErr.Error()})
 	}
@@ -416,9 +415,28 @@ func (r *run) putRight(ctx context.Context) {
 	r.snapshot(ctx, "after")
 }
 
+// take takes the steps of one kind and records each. It returns them with the last
+// line of output of each.
+func (r *run) take(ctx context.Context, kind string) ([]Step, []string, error) {
+	steps := r.journal.Steps(kind)
+	var last []string
+	var errs []error
+	for _, s := range steps {
+		out, err := runSteps(ctx, r.nodes, []Step{s})
+		detail := map[string]string{"kind": kind, "what": s.Desc}
+		if err != nil {
+			detail["why"] = err.Error()
+			errs = append(errs, err)
+		}
+		r.fact(judge.TypeStep, "node "+s.On, detail)
+		last = append(last, out...)
+	}
+	return steps, last, errors.Join(errs...)
+}
+
 // clean removes what the run itself put into the nodes.
 func (r *run) clean(ctx context.Context) {
-	if _, err := runSteps(ctx, r.nodes, r.journal.Steps("clean")); err != nil {
+	if _, _, err := r.take(ctx, "clean"); err != nil {
 		r.fact(judge.TypeStepFailed, "clean", map[string]string{"why": err.Error()})
 	}
 }

@@ -98,6 +98,8 @@ type Result struct {
 	Never    bool               `json:"never,omitempty"`
 	Verdict  Verdict            `json:"verdict,omitempty"`
 	Note     string             `json:"note,omitempty"`
+	// Evidence is the fact that shows it, as it stands in the timeline.
+	Evidence *observe.Event `json:"evidence,omitempty"`
 }
 
 // After says from which milestone a window counts, and how long it took from
@@ -161,6 +163,7 @@ const (
 	TypePhase        = "Phase"       // object is the phase that begins; "end" ends the last
 	TypeWitness      = "Witness"     // detail inPlace, biting ("true" or "false"), seen
 	TypeSetupFailed  = "SetupFailed" // detail why
+	TypeStep         = "Step"        // an undo, repair or clean step was taken; object is the node, detail kind, what, and why if it failed
 	TypeStepFailed   = "StepFailed"  // an undo or repair step; detail why
 	TypeNotHealed    = "NotHealed"   // recovery did not come in time; detail why
 	TypeSnapshot     = "Snapshot"    // object is the node; detail when (before, after) and what was read
@@ -174,6 +177,15 @@ const (
 
 // Judge derives a Run from a timeline.
 func Judge(t *observe.Timeline) (*Run, error) {
+	j, err := open(t)
+	if err != nil {
+		return nil, err
+	}
+	return j.judge(t.Torn)
+}
+
+// open reads the header of a timeline and puts its events in order of time.
+func open(t *observe.Timeline) (*judgement, error) {
 	j := &judgement{start: t.Header.Start}
 	if err := json.Unmarshal(t.Header.Config, &j.cfg); err != nil {
 		return nil, fmt.Errorf("judging run %s: header field config: %w", t.Header.RunID, err)
@@ -191,6 +203,10 @@ func Judge(t *observe.Timeline) (*Run, error) {
 		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
 		Target: j.cfg.Target, ControlNodes: j.cfg.ControlNodes, Warnings: append([]string{}, j.cfg.Warnings...),
 		ControlChanges: []string{}, Milestones: []Result{}, Heartbeats: []Heartbeat{}, Differences: []Difference{}, Gaps: []Gap{}}
+	return j, nil
+}
+
+func (j *judgement) judge(torn bool) (*Run, error) {
 	j.cost()
 	if why, ok := j.find(TypeSetupFailed); ok {
 		j.run.Outcome, j.run.Reasons = OutcomeSetupFailed, []string{why.Detail["why"]}
@@ -201,7 +217,7 @@ func Judge(t *observe.Timeline) (*Run, error) {
 	}
 	fold, err := NewFold(&j.cfg, j.plan.Spec.Fault.Certificate.Mint, j.start)
 	if err != nil {
-		return nil, fmt.Errorf("judging run %s: %w", t.Header.RunID, err)
+		return nil, fmt.Errorf("judging run %s: %w", j.run.RunID, err)
 	}
 	j.fold = fold
 	for _, e := range j.events {
@@ -216,7 +232,7 @@ func Judge(t *observe.Timeline) (*Run, error) {
 	j.milestones()
 	j.heartbeats()
 	j.overhead()
-	if t.Torn {
+	if torn {
 		j.run.Warnings = append(j.run.Warnings, "the timeline's last line is cut short: the runner died while writing")
 	}
 	j.outcome()
@@ -268,7 +284,7 @@ func (j *judgement) milestones() {
 	}
 	for _, m := range j.fold.Milestones() {
 		if !expected[m.Key] {
-			results = append(results, j.fold.Result(m))
+			results = append(results, j.result(m))
 		}
 	}
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(sortKey(a), sortKey(b)) })
@@ -280,6 +296,34 @@ func (j *judgement) milestones() {
 			j.run.Differences = append(j.run.Differences, Difference{m.Name, m.Node, m.Subject, ms(watch - audit)})
 		}
 	}
+}
+
+// result is a milestone that was reached, with the fact that shows it.
+func (j *judgement) result(m *Milestone) Result {
+	r := j.fold.Result(m)
+	r.Evidence = j.evidence(m)
+	return r
+}
+
+// evidence finds the event that shows a milestone: of its source and at its time.
+// The end of a certificate is no event; what was read from its file is.
+func (j *judgement) evidence(m *Milestone) *observe.Event {
+	i, _ := slices.BinarySearchFunc(j.events, m.At, func(e observe.Event, at time.Duration) int { return cmp.Compare(j.clock.when(e), at) })
+	var found *observe.Event
+	for ; i < len(j.events) && j.clock.when(j.events[i]) == m.At; i++ {
+		e := &j.events[i]
+		if e.Source == m.Source && (found == nil || strings.HasSuffix(e.Object, " "+m.Node)) {
+			found = e
+		}
+	}
+	if m.Name == CertificateExpired {
+		for i--; found == nil && i >= 0; i-- {
+			if e := &j.events[i]; e.Type == observe.TypeCertificate && strings.HasSuffix(e.Object, " "+m.Node) {
+				found = e
+			}
+		}
+	}
+	return found
 }
 
 // sortKey puts what was reached in order of time and the rest behind it, in the
@@ -298,7 +342,7 @@ func (j *judgement) expect(x Expectation, target string) (Result, Key) {
 	if !ok {
 		return j.missing(x, k), k
 	}
-	r := j.fold.Result(m)
+	r := j.result(m)
 	r.Expected, r.Limit = true, limit(x)
 	if r.Window == nil { // FaultInjected: all windows count from it
 		r.Verdict = Pass
@@ -379,7 +423,7 @@ func (j *judgement) never(x Expectation, target string) (Result, Key) {
 	m, ok := j.fold.Get(k)
 	undone, wasUndone := j.fold.Get(Key{Name: FaultUndone, Node: target})
 	if ok && (!wasUndone || m.At < undone.At) {
-		r := j.fold.Result(m)
+		r := j.result(m)
 		r.Never, r.Verdict, r.Note = true, Fail, join(r.Note, "it must not occur")
 		return r, m.Key
 	}
@@ -444,6 +488,9 @@ func (j *judgement) observedUntil() (time.Duration, bool) {
 		if e.Source == "run" && e.Type == TypePhase && e.Object == "collect" {
 			return e.At, true
 		}
+	}
+	if j.fold == nil {
+		return 0, false
 	}
 	return j.fold.Now(), false
 }

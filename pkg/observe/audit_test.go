@@ -31,7 +31,7 @@ var auditLines = map[string]struct {
 	"a controller manager renews the Lease of its election": {
 		`{"auditID":"a1e","stage":"ResponseComplete","requestURI":"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager?timeout=5s","verb":"update","user":{"username":"system:kube-controller-manager"},"sourceIPs":["10.0.0.1"],"userAgent":"kube-controller-manager/v1.37.2","objectRef":{"resource":"leases","namespace":"kube-system","name":"kube-controller-manager"},"responseStatus":{"code":200},"requestObject":{"spec":{"holderIdentity":"cp_77e0","leaseDurationSeconds":15,"renewTime":"2026-01-02T03:04:05.000000Z"}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
 		Event{Type: "update", Object: "leases kube-controller-manager", Detail: map[string]string{"user": "system:kube-controller-manager", "ip": "10.0.0.1", "agent": "kube-controller-manager", "code": "200",
-			"ns": "kube-system", "bytes": "104", "renew": "2026-01-02T03:04:05.000000Z", "holder": "cp_77e0"}},
+			"ns": "kube-system", "bytes": "105", "renew": "2026-01-02T03:04:05.000000Z", "holder": "cp_77e0"}},
 		"a1e ResponseComplete",
 	},
 	"nobody is refused with 401": {

@@ -1,0 +1,576 @@
+package judge
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/observe"
+)
+
+// A Trace is the state of everything in a run over time: the facts of its timeline
+// put in order by node, for whoever draws or lists them. All times are seconds
+// since the injection, or since the beginning of the measured part where nothing
+// was injected; of a run that did not come so far, since its start.
+type Trace struct {
+	From, To float64 // from the first look at the cluster to the end of the observation
+	Nodes    []NodeTrace
+	// Phases are those of the run itself: setup, create, steady and so on.
+	Phases Lane
+	// Fault is the time from the injection to the undo.
+	Fault     Lane
+	Witnesses []Witness
+	// Leader is the identity that holds the election of kube-controller-manager,
+	// for as long as the Lease was good. Terms are the renewals.
+	Leader Lane
+	Terms  []float64
+	// Server is the time in which kube-apiserver was seen to answer: its audit log
+	// was never silent for longer than a Lease may go without a renewal.
+	Server Lane
+	// Containers tells the containers of the control plane's components at each
+	// look.
+	Containers []Lane
+	Gaps       []Span
+	Deeds      []Deed
+}
+
+// A NodeTrace is what happened on one node.
+type NodeTrace struct {
+	Name, Role string
+	Target     bool
+	Renewals   []float64 // of its Lease, accepted
+	Refused    []Deed    // requests of its kubelet that were answered with 401 or 403
+	Ready      Lane      // True, False, Unknown
+	Taints     []Lane    // one for each taint, named "key:effect"
+	// Certificates are those that lay on the disk as the kubelet's own, in the
+	// order in which they came.
+	Certificates []Certificate
+	Requests     []Lane // certificate signing requests by name: Pending, Approved, Issued, Denied, Failed
+	Kubelet      Lane   // running, stopped, exited
+	Pods         []PodTrace
+}
+
+// A Certificate is one client certificate of a kubelet.
+type Certificate struct {
+	Serial, File        string
+	NotBefore, NotAfter float64
+	// RotateFrom and RotateTo are 70 and 90 % of its life, between which a kubelet
+	// asks for the next (client-go util/certificate nextRotationDeadline).
+	RotateFrom, RotateTo float64
+	OnDisk               Span
+	// Used holds the first and the last request that it authenticated.
+	Used     Span
+	Requests int
+}
+
+// A PodTrace is one canary pod: pending, running, unready, terminating. It is
+// listed with the node on which its canary lived when the fault came; On is its
+// own node.
+type PodTrace struct {
+	Canary, On string
+	Lane
+}
+
+// A Lane is the states of one thing, one after the other.
+type Lane struct {
+	Name  string
+	Spans []Span
+}
+
+// A Span is a state that lasted. Open means that it did so when the observation
+// ended.
+type Span struct {
+	From, To float64
+	State    string
+	Note     string
+	Open     bool
+}
+
+// A Witness is one look at the fault.
+type Witness struct {
+	At              float64
+	InPlace, Biting bool
+	Seen            string
+}
+
+// A Deed is something that somebody did at one moment.
+type Deed struct {
+	At   float64
+	What string
+}
+
+// enter ends the present state and begins another; an empty one is none.
+func (l *Lane) enter(at float64, state, note string) {
+	if n := len(l.Spans); n > 0 && l.Spans[n-1].Open {
+		last := &l.Spans[n-1]
+		if last.State == state && last.Note == note {
+			return
+		}
+		last.To, last.Open = max(at, last.From), false
+	}
+	if state != "" {
+		l.Spans = append(l.Spans, Span{From: at, To: at, State: state, Note: note, Open: true})
+	}
+}
+
+// close ends what is still open with the observation.
+func (l *Lane) close(at float64) {
+	if n := len(l.Spans); n > 0 && l.Spans[n-1].Open {
+		l.Spans[n-1].To = max(at, l.Spans[n-1].From)
+	}
+}
+
+// NewTrace puts the facts of a timeline in order.
+func NewTrace(t *observe.Timeline) (*Trace, error) {
+	j, err := open(t)
+	if err != nil {
+		return nil, err
+	}
+	j.gaps()
+	tr := &tracer{judgement: j, trace: &Trace{Phases: Lane{Name: "phases"}, Fault: Lane{Name: "fault"}, Leader: Lane{Name: "kube-controller-manager"}, Server: Lane{Name: "kube-apiserver"}},
+		nodes: map[string]*NodeTrace{}, byIP: map[string]string{}, homes: map[string]string{}, pods: map[string]*podTracer{}, used: map[string]*Certificate{}, requests: map[string]*Lane{}, owners: map[string]string{},
+		renews: map[string]bool{}, blind: map[string]bool{}}
+	return tr.follow(), nil
+}
+
+// A tracer makes a Trace of the events of a judgement.
+type tracer struct {
+	*judgement
+	trace    *Trace
+	zero     time.Duration
+	nodes    map[string]*NodeTrace
+	byIP     map[string]string
+	homes    map[string]string // canary to the node on which it first ran
+	pods     map[string]*podTracer
+	order    []string                // of the pods
+	used     map[string]*Certificate // what each credential did, by its fingerprint
+	requests map[string]*Lane
+	owners   map[string]string // of the requests
+	renews   map[string]bool   // renewals that were seen already, by node and renewTime
+	blind    map[string]bool   // watches with an open gap
+	edges    []edge            // what the audit log says about nodes
+	silence  float64
+}
+
+type podTracer struct {
+	canary, on string
+	lane       Lane
+}
+
+// An edge is a change of a node's state in the audit log.
+type edge struct {
+	at           float64
+	node         string
+	ready, taint string
+	taken        bool
+}
+
+func (t *tracer) follow() *Trace {
+	for _, e := range t.events {
+		if e.Source == "run" && (e.Type == TypeInjected || e.Type == TypeMeasuring) {
+			t.zero = t.clock.when(e)
+		}
+	}
+	tr := t.trace
+	for _, n := range t.cfg.Nodes {
+		t.nodes[n.Name] = &NodeTrace{Name: n.Name, Role: n.Role, Target: slices.Contains(t.cfg.Target, n.Name), Ready: Lane{Name: "Ready"}, Kubelet: Lane{Name: "kubelet"}}
+		if n.IP != "" {
+			t.byIP[n.IP] = n.Name
+		}
+	}
+	if tim, err := t.cfg.Timing(); err == nil {
+		t.silence = tim.I().Seconds()
+	}
+	t.collectEdges()
+	end, over := t.observedUntil()
+	if !over {
+		for _, e := range t.events {
+			end = max(end, e.At)
+		}
+	}
+	tr.To = t.seconds(end)
+	tr.From = tr.To
+	for _, e := range t.events {
+		at := t.seconds(t.clock.when(e))
+		if at > tr.To && e.Source != "run" {
+			continue
+		}
+		if e.Source == "watch" {
+			tr.From = min(tr.From, t.seconds(e.At))
+		}
+		t.add(e, at)
+	}
+	t.finish()
+	return tr
+}
+
+// seconds is a time since the injection.
+func (t *tracer) seconds(at time.Duration) float64 { return ms(at - t.zero) }
+
+func (t *tracer) add(e observe.Event, at float64) {
+	kind, name, _ := strings.Cut(e.Object, " ")
+	switch e.Source {
+	case "run":
+		t.addRun(e, at, name)
+	case "audit":
+		t.addAudit(e, at, kind, name)
+	case "watch":
+		t.addWatch(e, at, kind, name)
+	case "node":
+		t.addNode(e, at, t.nodes[name])
+	}
+}
+
+func (t *tracer) did(at float64, what string) { t.trace.Deeds = append(t.trace.Deeds, Deed{at, what}) }
+
+func (t *tracer) addRun(e observe.Event, at float64, node string) {
+	tr := t.trace
+	switch e.Type {
+	case TypePhase:
+		state := e.Object
+		if state == "end" {
+			state = ""
+		}
+		tr.Phases.enter(at, state, "")
+	case TypeInjected:
+		tr.Fault.enter(at, "fault", e.Detail["what"])
+		t.did(at, "injected: "+e.Detail["what"])
+	case TypeUndone:
+		tr.Fault.enter(at, "", "")
+	case TypeKubeletStarted:
+		t.did(at, "the kubelet of "+node+" was started again")
+	case TypeStep:
+		what := e.Detail["kind"] + ": " + e.Detail["what"] + " on " + node
+		if why := e.Detail["why"]; why != "" {
+			what += ", which failed: " + why
+		}
+		t.did(at, what)
+	case TypeStepFailed, TypeNotHealed, TypeInjectFailed, TypeDeadMan, TypeInterrupted:
+		t.did(at, strings.Trim(e.Type+" "+e.Object+": "+e.Detail["why"], ": "))
+	case TypeWitness:
+		tr.Witnesses = append(tr.Witnesses, Witness{at, e.Detail["inPlace"] == "true", e.Detail["biting"] == "true", e.Detail["seen"]})
+	case TypeController:
+		i := slices.IndexFunc(tr.Containers, func(l Lane) bool { return l.Name == e.Object })
+		if i < 0 {
+			i = len(tr.Containers)
+			tr.Containers = append(tr.Containers, Lane{Name: e.Object})
+		}
+		tr.Containers[i].enter(at, e.Detail["id"], "")
+	}
+}
+
+func (t *tracer) addAudit(e observe.Event, at float64, kind, name string) {
+	tr, d := t.trace, e.Detail
+	if n := len(tr.Server.Spans); n > 0 && at-tr.Server.Spans[n-1].To <= t.silence {
+		tr.Server.Spans[n-1].To = max(at, tr.Server.Spans[n-1].To)
+	} else {
+		tr.Server.Spans = append(tr.Server.Spans, Span{From: at, To: at, State: "answers"})
+	}
+	accepted := strings.HasPrefix(d["code"], "2")
+	if n := t.nodes[t.byIP[d["ip"]]]; n != nil && d["agent"] == "kubelet" {
+		if d["code"] == "401" || d["code"] == "403" {
+			n.Refused = append(n.Refused, Deed{at, d["code"] + " for " + e.Type + " " + e.Object})
+		}
+		t.use(d["cred"], at)
+	}
+	written := e.Type == "update" || e.Type == "create" || e.Type == "patch"
+	switch {
+	case kind == "leases" && d["ns"] == "kube-node-lease" && accepted && written:
+		t.renewed(name, d["renew"], at)
+	case kind == "leases" && name == "kube-controller-manager" && accepted && written:
+		t.led(at, d["holder"])
+	case (kind == "nodes" || kind == "nodes/status") && accepted && t.blind["nodes"]:
+		t.node(name, at, d["ready"], d["taints"])
+	}
+	if d["agent"] == "kubectl" && e.Type != "get" && e.Type != "list" && e.Type != "watch" {
+		t.did(at, e.Type+" "+e.Object+", answered with "+d["code"])
+	}
+}
+
+// use notes a request that a client certificate authenticated.
+func (t *tracer) use(cred string, at float64) {
+	if cred == "" {
+		return
+	}
+	c := t.used[cred]
+	if c == nil {
+		c = &Certificate{Used: Span{From: at, State: "used"}}
+		t.used[cred] = c
+	}
+	c.Used.To = at
+	c.Requests++
+}
+
+// renewed notes a renewal once, whoever sees it first.
+func (t *tracer) renewed(node, renewTime string, at float64) {
+	n := t.nodes[node]
+	if key := node + " " + renewTime; n == nil || renewTime != "" && t.renews[key] {
+		return
+	} else {
+		t.renews[key] = true
+	}
+	n.Renewals = append(n.Renewals, at)
+}
+
+// led notes a renewal of the controller managers' election. A Lease that is not
+// renewed ends after its duration.
+func (t *tracer) led(at float64, holder string) {
+	tr := t.trace
+	if n := len(tr.Terms); n > 0 {
+		if life, err := t.cfg.seconds("kube-controller-manager", "leader-elect-lease-duration"); err == nil && at-tr.Terms[n-1] > life.Seconds() {
+			tr.Leader.enter(tr.Terms[n-1]+life.Seconds(), "", "")
+		}
+	}
+	tr.Terms = append(tr.Terms, at)
+	tr.Leader.enter(at, holder, "")
+}
+
+func (t *tracer) addWatch(e observe.Event, at float64, kind, name string) {
+	d := e.Detail
+	switch e.Type {
+	case observe.TypeGap:
+		t.blind[kind] = true
+	case "Watching":
+		t.blind[kind] = false
+	}
+	switch {
+	case kind == "leases" && e.Type == "modified":
+		t.renewed(name, d["renew"], at)
+	case kind == "nodes" && e.Type != "deleted" && name != "":
+		t.watched(name, at, d["ready"], d["taints"])
+	case kind == "pods" && d["canary"] != "" && (t.cfg.CanaryNamespace == "" || d["ns"] == t.cfg.CanaryNamespace):
+		t.pod(e, at, d["ns"]+"/"+name)
+	case kind == "certificatesigningrequests" && isClientSigner(d["signer"]) && strings.HasPrefix(d["user"], nodeUser):
+		t.request(e, at, name)
+	}
+}
+
+func (t *tracer) collectEdges() {
+	for _, e := range t.events {
+		kind, name, _ := strings.Cut(e.Object, " ")
+		if e.Source == "audit" && (kind == "nodes" || kind == "nodes/status") && strings.HasPrefix(e.Detail["code"], "2") && (e.Detail["ready"] != "" || e.Detail["taints"] != "") {
+			t.edges = append(t.edges, edge{at: t.seconds(t.clock.when(e)), node: name, ready: e.Detail["ready"], taint: e.Detail["taints"]})
+		}
+	}
+}
+
+// near is how far a watch may be behind, or before, the audit log's stamp of the
+// same change, in seconds.
+const near = 2
+
+// watched takes in a node as the watch shows it, at the time that the audit log
+// has for the same change.
+func (t *tracer) watched(node string, at float64, ready, taints string) {
+	i, _ := slices.BinarySearchFunc(t.edges, at-near, func(e edge, at float64) int { return cmp.Compare(e.at, at) })
+	atReady, atTaints := at, at
+	n := t.nodes[node]
+	for ; n != nil && i < len(t.edges) && t.edges[i].at <= at+near; i++ {
+		e := &t.edges[i]
+		if e.node != node || e.taken {
+			continue
+		}
+		if e.ready == ready && n.Ready.state() != ready {
+			atReady, e.taken = e.at, true
+		}
+		if e.taint == taints && taints != "" {
+			atTaints, e.taken = e.at, true
+		}
+	}
+	t.node(node, atReady, ready, "")
+	t.node(node, atTaints, "", taints)
+}
+
+// state is the present state, "" if there is none.
+func (l *Lane) state() string {
+	if n := len(l.Spans); n > 0 && l.Spans[n-1].Open {
+		return l.Spans[n-1].State
+	}
+	return ""
+}
+
+func (t *tracer) node(name string, at float64, ready, taints string) {
+	n := t.nodes[name]
+	if n == nil {
+		return
+	}
+	if ready != "" {
+		n.Ready.enter(at, ready, "")
+	}
+	if taints == "" {
+		return
+	}
+	for _, taint := range strings.Split(taints, ",") {
+		if taint != "none" && !slices.ContainsFunc(n.Taints, func(l Lane) bool { return l.Name == taint }) {
+			n.Taints = append(n.Taints, Lane{Name: taint})
+		}
+	}
+	for i := range n.Taints {
+		state := ""
+		if slices.Contains(strings.Split(taints, ","), n.Taints[i].Name) {
+			state = "tainted"
+		}
+		n.Taints[i].enter(at, state, "")
+	}
+}
+
+func (t *tracer) pod(e observe.Event, at float64, id string) {
+	d := e.Detail
+	p := t.pods[id]
+	if p == nil {
+		p = &podTracer{canary: d["canary"], lane: Lane{Name: id[strings.Index(id, "/")+1:]}}
+		t.pods[id] = p
+		t.order = append(t.order, id)
+	}
+	p.on = cmp.Or(d["node"], p.on)
+	state := "pending"
+	switch {
+	case e.Type == "deleted":
+		state = ""
+	case d["deleting"] != "":
+		state = "terminating"
+	case d["ready"] == "True":
+		state = "running"
+	case p.lane.state() == "running" || p.lane.state() == "unready":
+		state = "unready"
+	}
+	if state == "running" && t.homes[p.canary] == "" {
+		t.homes[p.canary] = p.on
+	}
+	p.lane.enter(at, state, "")
+}
+
+func (t *tracer) request(e observe.Event, at float64, name string) {
+	l := t.requests[name]
+	if l == nil {
+		l = &Lane{Name: name}
+		t.requests[name] = l
+		t.owners[name] = strings.TrimPrefix(e.Detail["user"], nodeUser)
+	}
+	if e.Type == "listed" && e.Detail["state"] == "Issued" && l.state() == "" {
+		return // history of the cluster
+	}
+	state := e.Detail["state"]
+	if e.Type == "deleted" {
+		state = ""
+	}
+	l.enter(at, state, "")
+}
+
+func (t *tracer) addNode(e observe.Event, at float64, n *NodeTrace) {
+	if n == nil {
+		return
+	}
+	d := e.Detail
+	switch e.Type {
+	case observe.TypeProcess:
+		state := "running"
+		if d["pid"] == "0" {
+			state = "exited"
+			if d["state"] == "inactive" || d["state"] == "deactivating" {
+				state = "stopped"
+			}
+		}
+		n.Kubelet.enter(at, state, "")
+	case observe.TypeCertificate:
+		if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open {
+			n.Certificates[k-1].OnDisk.To, n.Certificates[k-1].OnDisk.Open = at, false
+		}
+		c := Certificate{Serial: d["serial"], File: d["file"], OnDisk: Span{From: at, To: at, State: "on disk", Note: d["cred"], Open: true}}
+		before, err1 := time.Parse(time.RFC3339, d["notBefore"])
+		after, err2 := time.Parse(time.RFC3339, d["notAfter"])
+		if err1 != nil || err2 != nil { // unreadable, or not there
+			return
+		}
+		life := after.Sub(before).Seconds()
+		c.NotBefore, c.NotAfter = t.onClock(before), t.onClock(after)
+		c.RotateFrom, c.RotateTo = round(c.NotBefore+0.7*life), round(c.NotBefore+0.9*life)
+		n.Certificates = append(n.Certificates, c)
+	}
+}
+
+// onClock is a time of the nodes' clock in seconds since the injection.
+func (t *tracer) onClock(at time.Time) float64 {
+	return t.seconds(at.Sub(t.start) - t.clock.offset)
+}
+
+// finish ends all lanes and hands them to their nodes.
+func (t *tracer) finish() {
+	tr := t.trace
+	for _, name := range slices.Sorted(maps.Keys(t.requests)) {
+		if n := t.nodes[t.owners[name]]; n != nil && len(t.requests[name].Spans) > 0 {
+			n.Requests = append(n.Requests, *t.requests[name])
+		}
+	}
+	for _, id := range t.order {
+		p := t.pods[id]
+		home := cmp.Or(t.homes[p.canary], p.on)
+		if p.canary == "daemonset" { // one on each node
+			home = p.on
+		}
+		if n := t.nodes[home]; n != nil {
+			n.Pods = append(n.Pods, PodTrace{p.canary, p.on, p.lane})
+		}
+	}
+	for _, g := range t.run.Gaps {
+		zero := t.zero.Seconds()
+		s := Span{From: round(g.From - zero), To: tr.To, State: g.Source, Note: g.Why, Open: g.To == nil}
+		if g.To != nil {
+			s.To = round(*g.To - zero)
+		}
+		tr.Gaps = append(tr.Gaps, s)
+	}
+	if n := len(tr.Terms); n > 0 {
+		if life, err := t.cfg.seconds("kube-controller-manager", "leader-elect-lease-duration"); err == nil && tr.To-tr.Terms[n-1] > life.Seconds() {
+			tr.Leader.enter(tr.Terms[n-1]+life.Seconds(), "", "")
+		}
+	}
+	lanes := []*Lane{&tr.Phases, &tr.Fault, &tr.Leader}
+	for i := range tr.Containers {
+		lanes = append(lanes, &tr.Containers[i])
+	}
+	for _, node := range t.cfg.Nodes {
+		n := t.nodes[node.Name]
+		slices.Sort(n.Renewals)
+		slices.SortStableFunc(n.Requests, func(a, b Lane) int { return cmp.Compare(a.Spans[0].From, b.Spans[0].From) })
+		slices.SortStableFunc(n.Pods, func(a, b PodTrace) int {
+			return cmp.Compare(slices.Index(t.cfg.Canaries, a.Canary), slices.Index(t.cfg.Canaries, b.Canary))
+		})
+		lanes = append(lanes, &n.Ready, &n.Kubelet)
+		for i := range n.Taints {
+			lanes = append(lanes, &n.Taints[i])
+		}
+		for i := range n.Requests {
+			lanes = append(lanes, &n.Requests[i])
+		}
+		for i := range n.Pods {
+			lanes = append(lanes, &n.Pods[i].Lane)
+		}
+		for i := range n.Certificates {
+			c := &n.Certificates[i]
+			if c.OnDisk.Open {
+				c.OnDisk.To = tr.To
+			}
+			if u := t.used[c.OnDisk.Note]; u != nil {
+				c.Used, c.Requests = u.Used, u.Requests
+			}
+		}
+	}
+	for _, l := range lanes {
+		l.close(tr.To)
+	}
+	for _, n := range t.cfg.Nodes { // now that nothing changes any more
+		tr.Nodes = append(tr.Nodes, *t.nodes[n.Name])
+	}
+	slices.SortStableFunc(tr.Nodes, func(a, b NodeTrace) int { // the targets first
+		if a.Target == b.Target {
+			return 0
+		}
+		if a.Target {
+			return -1
+		}
+		return 1
+	})
+	slices.SortStableFunc(tr.Deeds, func(a, b Deed) int { return cmp.Compare(a.At, b.At) })
+}
