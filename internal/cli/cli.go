@@ -428,7 +428,7 @@ func judgeCommand(stdout io.Writer) *cobra.Command {
 
 RUN is the folder of a run, or a recorded timeline (.jsonl or .jsonl.gz). One run
 is shown whole, with what changed since it was judged last. Several are summed up
-in a table.`,
+in a table, or written one after the other with -o.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
@@ -442,11 +442,13 @@ in a table.`,
 				}
 				runs = append(runs, run)
 			}
-			if len(runs) > 1 {
+			if len(runs) > 1 && (format == "text" || format == "wide") {
 				return report.Summary(stdout, runs)
 			}
-			if err := report.Print(stdout, format, runs[0]); err != nil {
-				return err
+			for _, run := range runs {
+				if err := report.Print(stdout, format, run); err != nil {
+					return err
+				}
 			}
 			return tellChanges(stdout, format, args[0], runs[0])
 		},

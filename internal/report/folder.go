@@ -29,9 +29,10 @@ func Folder(dir string, r *judge.Run) error {
 }
 
 // Formats are the values that Print takes.
-var Formats = []string{"text", "wide", "json", "yaml", "name"}
+var Formats = []string{"text", "wide", "json", "yaml", "name", "markdown", "junit", "bench"}
 
-// Print writes a run in one of the Formats; json and yaml are run.json as it is.
+// Print writes a run in one of the Formats; json and yaml are run.json as it is,
+// the last three the files that Folder writes.
 func Print(out io.Writer, format string, r *judge.Run) error {
 	switch format {
 	case "text":
@@ -41,6 +42,12 @@ func Print(out io.Writer, format string, r *judge.Run) error {
 	case "name":
 		_, err := fmt.Fprintln(out, r.RunID)
 		return err
+	case "markdown":
+		return Markdown(out, r)
+	case "junit":
+		return JUnit(out, r)
+	case "bench":
+		return Bench(out, r)
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err == nil && format == "yaml" {

@@ -285,3 +285,18 @@ func TestLive(t *testing.T) {
 		golden(t, name, strings.NewReplacer("\r", "<CR>", "\x1b[K", "<CLEAR>").Replace(got))
 	}
 }
+
+func TestWindowsOfSeveralRuns(t *testing.T) {
+	for _, c := range [][3]string{
+		{"[0, 1]", "[0, 1]", "[0, 1]"},
+		{"[0, 1]", "[0, 1] or [10, 11.3]", "[0, 1] or [10, 11.3]"},
+		{"[0, 1] or [10, 11.3]", "[0, 1]", "[0, 1] or [10, 11.3]"},
+		{"[33.5, 131.5]", "[33.7, 131.7]", "each run its own"},
+		{"each run its own", "[33.7, 131.7]", "each run its own"},
+		{"", "", ""},
+	} {
+		if got := both(c[0], c[1]); got != c[2] {
+			t.Errorf("both(%q, %q) = %q, want %q", c[0], c[1], got, c[2])
+		}
+	}
+}

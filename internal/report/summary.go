@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -53,7 +54,11 @@ func delays(w io.Writer, name string, ms []float64) {
 		return
 	}
 	slices.Sort(ms)
-	fmt.Fprintf(w, "%s\t\t%d\t%.0f\t%.0f\t%.0f\t%.0f\n", name, len(ms), ms[0], quantile(ms, 0.5), quantile(ms, 0.99), ms[len(ms)-1])
+	fmt.Fprintf(w, "%s\t\t%d", name, len(ms))
+	for _, v := range []float64{ms[0], quantile(ms, 0.5), quantile(ms, 0.99), ms[len(ms)-1]} {
+		fmt.Fprintf(w, "\t%d", int(math.Round(v))) // an integer has no -0
+	}
+	fmt.Fprintln(w)
 }
 
 // branch is the letter of the branch that NoExecute took on the first target.
@@ -82,21 +87,19 @@ func group(runs []*judge.Run) []*spread {
 		if r.Outcome != judge.OutcomePass && r.Outcome != judge.OutcomeFail {
 			continue // it has no answer
 		}
+		flags, _ := json.Marshal(r.Flags) // strings only
 		for _, m := range r.Milestones {
 			if !m.Expected || m.Seconds == nil || m.After == nil {
 				continue
 			}
-			first, _, _ := strings.Cut(windowText(m), " or ")
-			key := strings.Join([]string{r.Experiment, r.Profile, m.Title(), m.After.Name, first}, " ")
+			key := strings.Join([]string{r.Experiment, r.Profile, string(flags), m.Title(), m.After.Name}, " ")
 			g := byTitle[key]
 			if g == nil {
-				g = &spread{title: m.Title(), from: m.After.Name}
+				g = &spread{title: m.Title(), from: m.After.Name, window: windowText(m)}
 				byTitle[key] = g
 				order = append(order, g)
 			}
-			if all := windowText(m); len(all) > len(g.window) { // with the branches that only some runs had
-				g.window = all
-			}
+			g.window = both(g.window, windowText(m))
 			g.values = append(g.values, m.After.Seconds)
 		}
 	}
@@ -104,6 +107,18 @@ func group(runs []*judge.Run) []*spread {
 		slices.Sort(g.values)
 	}
 	return order
+}
+
+// both is one text for two windows of a milestone: the longer one where it has a
+// branch more, which only some runs had.
+func both(a, b string) string {
+	switch {
+	case strings.HasPrefix(a, b):
+		return a
+	case strings.HasPrefix(b, a):
+		return b
+	}
+	return "each run its own"
 }
 
 func windowText(m judge.Result) string {

@@ -62,31 +62,45 @@ func asJSON(t testing.TB, r *Run) string {
 	return string(b) + "\n"
 }
 
-func TestRecordedRunIsJudgedAsBefore(t *testing.T) {
-	r := judged(t, recorded(t))
-	got := asJSON(t, r)
-	golden := "testdata/csr-denied-fast.run.json"
+// One run of each profile, whole.
+func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
+	for _, name := range []string{"csr-denied-fast", "csr-denied-default"} {
+		t.Run(name, func(t *testing.T) {
+			tl, err := observe.ReadTimelineFile("testdata/" + name + ".jsonl.gz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := judged(t, tl)
+			golden(t, "testdata/"+name+".run.json", asJSON(t, r))
+			if r.Outcome != OutcomePass {
+				t.Errorf("outcome %s: %q", r.Outcome, r.Reasons)
+			}
+		})
+	}
+}
+
+// golden compares with a file, line by line.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(golden)
+	want, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != string(want) {
-		g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-		for i := range min(len(g), len(w)) {
-			if g[i] != w[i] {
-				t.Fatalf("line %d differs:\n got %s\nwant %s\nIf the rules changed on purpose, run with -update and read the diff.", i+1, g[i], w[i])
-			}
+	if got == string(want) {
+		return
+	}
+	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			t.Fatalf("%s: line %d differs:\n got %s\nwant %s\nIf the rules changed on purpose, run with -update and read the diff.", name, i+1, g[i], w[i])
 		}
-		t.Fatalf("%d lines, want %d", len(g), len(w))
 	}
-	if r.Outcome != OutcomePass {
-		t.Errorf("outcome %s: %q", r.Outcome, r.Reasons)
-	}
+	t.Fatalf("%s: %d lines, want %d", name, len(g), len(w))
 }
 
 // The golden file says what came out; this says what must.
