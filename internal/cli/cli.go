@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,7 +128,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &chaos.InvalidError{Text: fmt.Sprintf("%v; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(runCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
+	root.AddCommand(runCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), reportCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -310,7 +311,7 @@ func runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Option
 	if run.Outcome == judge.OutcomeDirty { // before anything else can fail
 		fmt.Fprintf(stderr, "\nnot everything could be put right; this repairs it, and can be repeated:\n  flatline heal %s\n", dir)
 	}
-	if werr := errors.Join(report.Print(stdout, format, run), tellCI(run, stderr), report.Folder(dir, run)); werr != nil {
+	if werr := errors.Join(report.Print(stdout, format, run), tellCI(run, stderr), writeFolder(dir)); werr != nil {
 		fmt.Fprintf(stderr, "flatline: %v\n", werr)
 	}
 	if format == "text" || format == "wide" {
@@ -328,6 +329,15 @@ func runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Option
 		return &codeError{code: code}
 	}
 	return nil
+}
+
+// writeFolder writes every rendering of a run beside its timeline.
+func writeFolder(dir string) error {
+	rec, err := readRecord(filepath.Join(dir, "timeline.jsonl"))
+	if err != nil {
+		return err
+	}
+	return report.Folder(dir, rec.trace, rec.run)
 }
 
 // tellCI writes the step summary and the annotations of GitHub Actions, where
@@ -426,21 +436,22 @@ func judgeCommand(stdout io.Writer) *cobra.Command {
 		Short: "Judge recorded runs by today's rules: one is shown whole, with what changed; several in a table",
 		Long: `Judge recorded runs by today's rules.
 
-RUN is the folder of a run, or a recorded timeline (.jsonl or .jsonl.gz). One run
-is shown whole, with what changed since it was judged last. Several are summed up
-in a table, or written one after the other with -o.`,
+RUN is the folder of a run, a recorded timeline (.jsonl or .jsonl.gz), or a folder
+that holds several of either. One run is shown whole, with what changed since it
+was judged last. Several are summed up in a table, or written one after the other
+with -o.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
+			recs, err := readRecords(args)
+			if err != nil {
+				return err
+			}
 			var runs []*judge.Run
-			for _, name := range args {
-				run, err := judgeRecord(name)
-				if err != nil {
-					return err
-				}
-				runs = append(runs, run)
+			for _, rec := range recs {
+				runs = append(runs, rec.run)
 			}
 			if len(runs) > 1 && (format == "text" || format == "wide") {
 				return report.Summary(stdout, runs)
@@ -457,20 +468,152 @@ in a table, or written one after the other with -o.`,
 	return c
 }
 
-// judgeRecord judges the timeline of a run's folder, or a timeline by itself.
-func judgeRecord(name string) (*judge.Run, error) {
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		name = filepath.Join(name, "timeline.jsonl")
+// records finds the timelines that names stand for: the folder of a run, a
+// timeline by itself, or a folder that holds several of either.
+func records(names []string) ([]string, error) {
+	var found []string
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil, &chaos.InvalidError{Text: err.Error()}
+		}
+		if !info.IsDir() {
+			found = append(found, name)
+			continue
+		}
+		below := []string{}
+		for _, pattern := range []string{"timeline.jsonl", "*.jsonl.gz", "*/timeline.jsonl"} {
+			matches, _ := filepath.Glob(filepath.Join(globEscape(name), pattern)) // the pattern is well-formed
+			below = append(below, matches...)
+		}
+		// The link to the latest run is that run once more.
+		below = slices.DeleteFunc(below, func(f string) bool {
+			return filepath.Base(filepath.Dir(f)) == "latest" && filepath.Dir(f) != filepath.Clean(name)
+		})
+		if len(below) == 0 {
+			return nil, &chaos.InvalidError{Text: name + ": there is no timeline.jsonl in it, and none in the folders below: name the folder of a run, or of an experiment"}
+		}
+		slices.Sort(below)
+		found = append(found, below...)
 	}
+	return found, nil
+}
+
+// globEscape makes a name a pattern of itself.
+func globEscape(name string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
+}
+
+// A record is a timeline and what today's rules make of it.
+type record struct {
+	name  string
+	run   *judge.Run
+	trace *judge.Trace
+}
+
+func readRecord(name string) (*record, error) {
 	t, err := observe.ReadTimelineFile(name)
 	if err != nil {
 		return nil, &chaos.InvalidError{Text: err.Error()}
 	}
-	run, err := judge.Judge(t)
+	rec := &record{name: name}
+	if rec.run, err = judge.Judge(t); err == nil {
+		rec.trace, err = judge.NewTrace(t)
+	}
 	if err != nil {
 		return nil, &chaos.InvalidError{Text: fmt.Sprintf("%s: %v", name, err)}
 	}
-	return run, nil
+	return rec, nil
+}
+
+func readRecords(names []string) ([]*record, error) {
+	files, err := records(names)
+	if err != nil {
+		return nil, err
+	}
+	var recs []*record
+	for _, name := range files {
+		rec, err := readRecord(name)
+		if err != nil {
+			return nil, err
+		}
+		recs = append(recs, rec)
+	}
+	return recs, nil
+}
+
+func reportCommand(stdout io.Writer) *cobra.Command {
+	var file, format string
+	c := &cobra.Command{
+		Use:   "report RUN...",
+		Short: "Draw recorded runs: one as a page of its own, several over one another",
+		Long: `Draw recorded runs by today's rules. The page needs neither network nor scripts.
+
+RUN is the folder of a run, a recorded timeline (.jsonl or .jsonl.gz), or a folder
+that holds several of either. One run is drawn whole; several of one experiment are
+laid over one another, with the injection at zero.
+
+The page is written to FILE, "-" is the standard output. Unless told it is
+report.html in the folder of a single run, else report.html in the folder for the
+records of runs.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if format != "html" && format != "svg" {
+				return &chaos.InvalidError{Text: fmt.Sprintf("-o %s: want html or svg", format)}
+			}
+			recs, err := readRecords(args)
+			if err != nil {
+				return err
+			}
+			if format == "svg" && len(recs) > 1 {
+				return &chaos.InvalidError{Text: "-o svg draws one run, not several"}
+			}
+			var page bytes.Buffer
+			switch {
+			case format == "svg":
+				err = report.SVG(&page, recs[0].trace, recs[0].run)
+			case len(recs) == 1:
+				err = report.HTML(&page, recs[0].trace, recs[0].run)
+			default:
+				var runs []*judge.Run
+				for _, rec := range recs {
+					runs = append(runs, rec.run)
+				}
+				err = report.Overlay(&page, runs)
+			}
+			if err != nil {
+				return err
+			}
+			return writePage(stdout, page.Bytes(), file, format, recs)
+		},
+	}
+	c.Flags().StringVarP(&file, "file", "f", "", "where to write it")
+	c.Flags().StringVarP(&format, "output", "o", "html", "html, or svg: the drawing of one run alone")
+	// The only error is that the flag does not exist.
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"html", "svg"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// writePage writes a page to where it belongs and says where that is.
+func writePage(stdout io.Writer, page []byte, file, format string, recs []*record) error {
+	switch {
+	case file == "-":
+		_, err := stdout.Write(page)
+		return err
+	case file != "":
+	case len(recs) == 1 && filepath.Base(recs[0].name) == "timeline.jsonl":
+		file = filepath.Join(filepath.Dir(recs[0].name), "report."+format)
+	default:
+		if err := os.MkdirAll(defaultArtifacts(), 0o755); err != nil {
+			return fmt.Errorf("writing the report: %w", err)
+		}
+		file = filepath.Join(defaultArtifacts(), "report."+format)
+	}
+	if err := os.WriteFile(file, page, 0o644); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	_, err := fmt.Fprintln(stdout, file)
+	return err
 }
 
 // tellChanges compares a run with the verdict that lies in its folder.

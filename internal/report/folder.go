@@ -13,10 +13,11 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
-// Folder writes every rendering of a run into its folder: report.md, junit.xml
-// and bench.txt. What is there is replaced.
-func Folder(dir string, r *judge.Run) error {
-	for name, write := range map[string]func(io.Writer, *judge.Run) error{"report.md": Markdown, "junit.xml": JUnit, "bench.txt": Bench} {
+// Folder writes every rendering of a run into its folder: report.html, report.md,
+// junit.xml and bench.txt. What is there is replaced.
+func Folder(dir string, tr *judge.Trace, r *judge.Run) error {
+	page := func(out io.Writer, r *judge.Run) error { return HTML(out, tr, r) }
+	for name, write := range map[string]func(io.Writer, *judge.Run) error{"report.html": page, "report.md": Markdown, "junit.xml": JUnit, "bench.txt": Bench} {
 		var b bytes.Buffer
 		if err := write(&b, r); err != nil {
 			return fmt.Errorf("writing %s: %w", name, err)

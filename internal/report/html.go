@@ -88,7 +88,7 @@ type phaseRow struct {
 type stateRow struct{ Node, What, State, From, To string }
 
 func render(out io.Writer, name string, data any) error {
-	t, err := template.New("page").Funcs(template.FuncMap{"short": short, "shorts": shorts, "signed": signed}).Parse(pageHTML)
+	t, err := template.New("page").Funcs(template.FuncMap{"short": short, "shorts": shorts, "signed": signed, "sign": sign, "inc": func(i int) int { return i + 1 }}).Parse(pageHTML)
 	if err != nil {
 		return fmt.Errorf("reading the page: %w", err)
 	}

@@ -173,7 +173,7 @@ func (f *frame) axis(top, height float64) {
 	}
 	by := step(f.to-f.from, parts)
 	for k := math.Ceil(f.from / by); k*by <= f.to; k++ {
-		t := k * by
+		t := k*by + 0 // and not -0
 		x := f.x(t)
 		f.add(`<line class="grid" x1="%s" x2="%s" y1="%s" y2="%s" data-t="%s"/>`, n(x), n(x), n(top+2), n(height-18), n(t))
 		for _, y := range []float64{top - 4, height - 6} {
@@ -236,7 +236,9 @@ func (f *frame) row(w row) {
 	if !f.narrow {
 		f.add(`<text class="%s" x="14" y="%s">%s</text>`, class, n(y+bandHeight-2), esc(w.label))
 	}
-	f.add(`<line class="base" x1="%s" x2="%s" y1="%s" y2="%s"/>`, n(f.left), n(f.right), n(y+bandHeight/2), n(y+bandHeight/2))
+	if w.empty == "" {
+		f.add(`<line class="base" x1="%s" x2="%s" y1="%s" y2="%s"/>`, n(f.left), n(f.right), n(y+bandHeight/2), n(y+bandHeight/2))
+	}
 	bottom := y
 	for _, spans := range w.bands {
 		for _, s := range spans {
@@ -249,7 +251,11 @@ func (f *frame) row(w row) {
 		bottom += bandHeight + 2
 	}
 	bottom = max(bottom, y+bandHeight+2)
-	f.ticks("tick", w.ticks, y+1, bandHeight-2)
+	if len(w.bands) > 0 && len(w.bands[0]) > 0 && len(w.fails) == 0 { // below the text of the band
+		f.ticks("tick", w.ticks, y+bandHeight-3, 5)
+	} else {
+		f.ticks("tick", w.ticks, y+1, bandHeight-2)
+	}
 	f.refused(w.fails, y)
 	if w.empty != "" {
 		f.add(`<text class="note" x="%s" y="%s">%s</text>`, n(f.left+2), n(y+bandHeight-2), esc(w.empty))
@@ -398,13 +404,10 @@ func limitText(l judge.Limit) string {
 // marks draws the milestones of a row, with their names where there is room.
 func (f *frame) marks(ms []point, y, bottom float64) {
 	var taken [][2]float64
-	free := func(x0, x1 float64) bool {
-		return x0 >= f.left && x1 <= f.right+10 && !slices.ContainsFunc(taken, func(t [2]float64) bool { return x0 < t[1] && x1 > t[0] })
-	}
 	for _, m := range ms {
 		taken = append(taken, [2]float64{f.x(m.at) - 4, f.x(m.at) + 4})
 	}
-	for _, m := range ms {
+	for i, m := range ms {
 		x := f.x(m.at)
 		class, shape := "mark", ""
 		switch {
@@ -432,15 +435,30 @@ func (f *frame) marks(ms []point, y, bottom float64) {
 		} else {
 			text += " not reached"
 		}
-		w := float64(len(text)) * letter
-		switch {
-		case free(x+5, x+5+w):
-			f.add(`<text class="name" x="%s" y="%s">%s</text>`, n(x+6), n(y-2.5), esc(text))
-			taken = append(taken, [2]float64{x + 5, x + 5 + w})
-		case free(x-5-w, x-5):
-			f.add(`<text class="name" x="%s" y="%s" text-anchor="end">%s</text>`, n(x-6), n(y-2.5), esc(text))
-			taken = append(taken, [2]float64{x - 5 - w, x - 5})
+		f.label(text, x, y, i+1 < len(ms) && f.x(ms[i+1].at)-x < 30, &taken)
+	}
+}
+
+// label writes the name of a mark on one of its sides, where nothing else is; on
+// its left first where the next mark is near.
+func (f *frame) label(text string, x, y float64, crowded bool, taken *[][2]float64) {
+	w := float64(len(text)) * letter
+	right, left := [2]float64{x + 5, x + 5 + w}, [2]float64{x - 5 - w, x - 5}
+	sides := [][2]float64{right, left}
+	if crowded {
+		sides = [][2]float64{left, right}
+	}
+	for _, side := range sides {
+		if side[0] < f.left || side[1] > f.right+10 || slices.ContainsFunc(*taken, func(t [2]float64) bool { return side[0] < t[1] && side[1] > t[0] }) {
+			continue
 		}
+		at, anchor := side[0]+1, ""
+		if side == left {
+			at, anchor = side[1]-1, ` text-anchor="end"`
+		}
+		f.add(`<text class="name" x="%s" y="%s"%s>%s</text>`, n(at), n(y-2.5), anchor, esc(text))
+		*taken = append(*taken, side)
+		return
 	}
 }
 

@@ -174,7 +174,7 @@ func TestRenderingsFail(t *testing.T) {
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"fail", "pass"} {
-		if err := Folder(dir, runs()[name]); err != nil {
+		if err := Folder(dir, &judge.Trace{}, runs()[name]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -185,7 +185,7 @@ func TestFolder(t *testing.T) {
 		}
 		golden(t, want, string(got))
 	}
-	if err := Folder(filepath.Join(dir, "nowhere"), passed()); err == nil {
+	if err := Folder(filepath.Join(dir, "nowhere"), &judge.Trace{}, passed()); err == nil {
 		t.Error("no error without a folder")
 	}
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -257,15 +258,15 @@ func (c *composer) rest() {
 	leader := row{label: "kube-controller-manager", ticks: c.tr.Terms, dim: true}
 	var terms []band
 	for _, s := range c.tr.Leader.Spans {
-		s.State = "led by " + s.State
+		s.State = "led by " + short(s.State, c.run.Cluster)
 		terms = append(terms, band{s, "good"})
 	}
 	leader.bands = [][]band{terms}
 	if len(c.tr.Leader.Spans) == 0 {
-		leader.empty = "the Lease of its election was not recorded"
+		leader.empty = "its election was not recorded"
 		for _, l := range c.tr.Containers {
 			if l.Name == "kube-controller-manager" && len(l.Spans) == 1 {
-				leader.empty = "container " + l.Spans[0].State + " at every look; the Lease of its election was not recorded"
+				leader.empty += ", container " + l.Spans[0].State + " at each look"
 			}
 		}
 	}
@@ -341,17 +342,27 @@ func story(r *judge.Run) string {
 			at[m.Name] = *m.Seconds
 		}
 	}
-	var parts []string
-	say := func(format, name string) {
+	type moment struct {
+		at   float64
+		text string
+	}
+	var moments []moment
+	for name, text := range map[string]string{
+		judge.CertificateExpired: "the certificate ran out",
+		judge.LeaseStalled:       "the Lease was renewed for the last time",
+		judge.ReadyUnknown:       "Ready became Unknown",
+		judge.PodEvicted:         "the first pod was evicted",
+		judge.ReadyTrue:          "the node was Ready again",
+	} {
 		if s, ok := at[name]; ok {
-			parts = append(parts, fmt.Sprintf(format, s))
+			moments = append(moments, moment{s, fmt.Sprintf("at %.1f s %s", s, text)})
 		}
 	}
-	say("its certificate ran out at %.1f s", judge.CertificateExpired)
-	say("its Lease stalled at %.1f s", judge.LeaseStalled)
-	say("Ready became Unknown at %.1f s", judge.ReadyUnknown)
-	say("the first pod was evicted at %.1f s", judge.PodEvicted)
-	say("and it was Ready again at %.1f s", judge.ReadyTrue)
+	slices.SortFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	var parts []string
+	for _, m := range moments {
+		parts = append(parts, m.text)
+	}
 	if len(parts) == 0 {
 		judged := 0
 		for _, m := range r.Milestones {
@@ -361,5 +372,5 @@ func story(r *judge.Run) string {
 		}
 		return fmt.Sprintf("%d expectations met", judged)
 	}
-	return fmt.Sprintf("on %s %s", short(r.Target[0], r.Cluster), strings.Join(parts, ", "))
+	return fmt.Sprintf("on %s, %s", short(r.Target[0], r.Cluster), strings.Join(parts, ", "))
 }
