@@ -179,3 +179,49 @@ check_host() {
 		say "  warning: Docker's storage driver is vfs, every container is a full copy of its image: slow, and several GB a node"
 	fi
 }
+
+# --- changes of the host -------------------------------------------------------
+
+notices=() # the changes to be made, for people
+
+# consent lists the changes and asks once, where there is somebody to ask.
+consent() {
+	local notice answer
+	((${#notices[@]})) || return 0
+	say "Changes to this machine (hack/unsetup takes them back):"
+	for notice in "${notices[@]}"; do say "  - $notice"; done
+	if [[ ${YES-} == 1 || ! -t 0 || ! -t 2 ]]; then return 0; fi
+	read -r -p "Go on? [y/N] " answer || true
+	[[ $answer == [yY]* ]] || fail "nothing was changed"
+}
+
+apt() {
+	DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@" </dev/null
+}
+
+# install_packages installs what the array packages names.
+install_packages() {
+	local planned package
+	mkdir -p "$state"
+	if ! planned=$(apt -s install --no-install-recommends "${packages[@]}" 2>/dev/null); then
+		say "  apt-get update"
+		apt update >"$state/apt.log" 2>&1 || say "  warning: apt-get update failed, see $state/apt.log"
+	fi
+	# Newer releases keep the command in a package of its own.
+	if [[ " ${packages[*]} " == *" docker.io "* ]] && ! command -v docker >/dev/null && apt-cache show docker-cli >/dev/null 2>&1; then packages+=(docker-cli); fi
+	planned=$(apt -s install --no-install-recommends "${packages[@]}" 2>&1) ||
+		fail "apt-get cannot install ${packages[*]}: $(tail -n 2 <<<"$planned")"
+	package=$(awk '$1 == "Remv" { printf " %s", $2 }' <<<"$planned")
+	[[ -z $package ]] || fail "apt-get would remove$package to install ${packages[*]}: do that in your own way, then run this again"
+	# With the dependencies, so that exactly these can be removed again.
+	while read -r package; do record package "$package"; done < <(awk '$1 == "Inst" && $3 !~ /^\[/ { print $2 }' <<<"$planned")
+	say "  apt-get install ${packages[*]}"
+	if ! apt install -y --no-install-recommends "${packages[@]}" >"$state/apt.log" 2>&1; then
+		# Package lists age: what they name may be gone from the mirror.
+		say "  apt-get update"
+		apt update >>"$state/apt.log" 2>&1 || true
+		apt install -y --no-install-recommends "${packages[@]}" >>"$state/apt.log" 2>&1 ||
+			fail "apt-get install ${packages[*]} failed, see $state/apt.log: $(grep '^E:' "$state/apt.log" | tail -n 1)"
+	fi
+	hash -r
+}

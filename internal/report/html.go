@@ -156,7 +156,7 @@ func tableRow(m judge.Result, r *judge.Run) resultRow {
 // gauge draws a value against its window, on a scale of its own: in the picture of
 // a long run a window of one second is a hair.
 func gauge(m judge.Result) template.HTML {
-	if m.Window == nil || len(m.Window.Intervals) == 0 || m.Window.Class != judge.Derived {
+	if m.Window == nil || len(m.Window.Intervals) == 0 || m.Window.Class != judge.Derived || m.After == nil {
 		return ""
 	}
 	const width, pad = 120.0, 8.0
@@ -164,7 +164,7 @@ func gauge(m judge.Result) template.HTML {
 	for _, i := range m.Window.Intervals {
 		lo, hi = min(lo, i.Min), max(hi, i.Max)
 	}
-	if m.After != nil && m.Seconds != nil {
+	if m.Seconds != nil {
 		lo, hi = min(lo, m.After.Seconds), max(hi, m.After.Seconds)
 	}
 	x := func(s float64) float64 { return pad + (s-lo)/max(hi-lo, 1e-9)*(width-2*pad) }
@@ -178,7 +178,7 @@ func gauge(m judge.Result) template.HTML {
 		}
 		fmt.Fprintf(&b, `<rect class="%s" x="%s" y="4" width="%s" height="8"/>`, class, n(x(i.Min)), n(max(x(i.Max)-x(i.Min), 2)))
 	}
-	if m.After != nil && m.Seconds != nil {
+	if m.Seconds != nil {
 		class := "pass"
 		if m.Verdict == judge.Fail {
 			class = "fail"

@@ -79,7 +79,7 @@ func overlay(runs []*judge.Run, width float64, id string) string {
 	slices.SortStableFunc(order, func(a, b string) int { return byMedian(rows[a], rows[b]) })
 	f.from = -0.03 * f.to
 	f.to *= 1.04
-	line := max(3, min(7, 60/float64(len(runs))))
+	line := max(3, min(7, 48/float64(len(runs))))
 	height := 26.0 + 22
 	for range order {
 		height += f.overlayHeight(line, len(runs))
@@ -116,7 +116,7 @@ func byMedian(a, b []thread) int {
 }
 
 func (f *frame) overlayHeight(line float64, runs int) float64 {
-	h := 6 + max(12, line*float64(runs))
+	h := 6 + max(20, line*float64(runs))
 	if f.narrow {
 		h += 13
 	}
@@ -136,7 +136,7 @@ func (f *frame) threads(title string, ts []thread, line float64, runs int) {
 		y += 13
 	} else {
 		f.add(`<text class="label" x="4" y="%s">%s</text>`, n(y+9), esc(title))
-		f.add(`<text class="axis" x="%s" y="%s" text-anchor="end">%.1f to %.1f</text>`, n(f.left-8), n(y+19), lo, hi)
+		f.add(`<text class="axis" x="4" y="%s">%.1f to %.1f s</text>`, n(y+20), lo, hi)
 	}
 	f.add(`<line class="base" x1="0" x2="%s" y1="%s" y2="%s"/>`, n(f.width), n(f.y), n(f.y))
 	for _, t := range ts {

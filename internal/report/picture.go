@@ -317,11 +317,11 @@ func (f *frame) certificate(c judge.Certificate, y float64) {
 	if c.OnDisk.To > c.NotAfter && c.NotAfter < f.to {
 		f.band(band{Span: judge.Span{From: max(c.NotAfter, c.OnDisk.From), To: c.OnDisk.To, State: "expired"}}, y)
 	}
+	f.inscribe("serial "+shortSerial(c.Serial), x0, x1, y-1)
 	if c.Requests > 0 {
 		f.add(`<rect class="used" x="%s" y="%s" width="%s" height="3"><title>%d requests with this certificate, %s to %s</title></rect>`,
 			n(f.x(c.Used.From)), n(y+bandHeight-3), n(max(f.x(c.Used.To)-f.x(c.Used.From), 1)), c.Requests, signed(c.Used.From), signed(c.Used.To))
 	}
-	f.inscribe("serial "+shortSerial(c.Serial), x0, x1, y-1)
 }
 
 func shortSerial(s string) string { return s[:min(8, len(s))] }

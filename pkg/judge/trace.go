@@ -101,18 +101,30 @@ type Deed struct {
 	What string
 }
 
-// enter ends the present state and begins another; an empty one is none.
+// enter ends the present state and begins another; an empty one is none. It does
+// not begin before the end of what was there.
 func (l *Lane) enter(at float64, state, note string) {
-	if n := len(l.Spans); n > 0 && l.Spans[n-1].Open {
+	if n := len(l.Spans); n > 0 {
 		last := &l.Spans[n-1]
-		if last.State == state && last.Note == note {
+		if last.Open && last.State == state && last.Note == note {
 			return
 		}
-		last.To, last.Open = max(at, last.From), false
+		at = max(at, last.To)
+		if last.Open {
+			last.To, last.Open = at, false
+		}
 	}
 	if state != "" {
 		l.Spans = append(l.Spans, Span{From: at, To: at, State: state, Note: note, Open: true})
 	}
+}
+
+// state is the present state, "" if there is none.
+func (l *Lane) state() string {
+	if n := len(l.Spans); n > 0 && l.Spans[n-1].Open {
+		return l.Spans[n-1].State
+	}
+	return ""
 }
 
 // close ends what is still open with the observation.
@@ -131,7 +143,7 @@ func NewTrace(t *observe.Timeline) (*Trace, error) {
 	j.gaps()
 	tr := &tracer{judgement: j, trace: &Trace{Phases: Lane{Name: "phases"}, Fault: Lane{Name: "fault"}, Leader: Lane{Name: "kube-controller-manager"}, Server: Lane{Name: "kube-apiserver"}},
 		nodes: map[string]*NodeTrace{}, byIP: map[string]string{}, homes: map[string]string{}, pods: map[string]*podTracer{}, used: map[string]*Certificate{}, requests: map[string]*Lane{}, owners: map[string]string{},
-		renews: map[string]bool{}, blind: map[string]bool{}}
+		renews: map[string]bool{}, blind: map[string]bool{}, taints: map[string]*Lane{}}
 	return tr.follow(), nil
 }
 
@@ -142,7 +154,7 @@ type tracer struct {
 	zero     time.Duration
 	nodes    map[string]*NodeTrace
 	byIP     map[string]string
-	homes    map[string]string // canary to the node on which it first ran
+	homes    map[string]string // canary to the node on which it lived when the fault came
 	pods     map[string]*podTracer
 	order    []string                // of the pods
 	used     map[string]*Certificate // what each credential did, by its fingerprint
@@ -151,20 +163,21 @@ type tracer struct {
 	renews   map[string]bool   // renewals that were seen already, by node and renewTime
 	blind    map[string]bool   // watches with an open gap
 	edges    []edge            // what the audit log says about nodes
+	taints   map[string]*Lane  // all taints of a node together
 	silence  float64
 }
 
 type podTracer struct {
 	canary, on string
 	lane       Lane
+	unseen     bool // since the last gap
 }
 
-// An edge is a change of a node's state in the audit log.
+// An edge is what a write in the audit log made of a node; "" was left as it was.
 type edge struct {
-	at           float64
-	node         string
-	ready, taint string
-	taken        bool
+	at            float64
+	node          string
+	ready, taints string
 }
 
 func (t *tracer) follow() *Trace {
@@ -175,6 +188,7 @@ func (t *tracer) follow() *Trace {
 	}
 	tr := t.trace
 	for _, n := range t.cfg.Nodes {
+		t.taints[n.Name] = &Lane{}
 		t.nodes[n.Name] = &NodeTrace{Name: n.Name, Role: n.Role, Target: slices.Contains(t.cfg.Target, n.Name), Ready: Lane{Name: "Ready"}, Kubelet: Lane{Name: "kubelet"}}
 		if n.IP != "" {
 			t.byIP[n.IP] = n.Name
@@ -183,7 +197,6 @@ func (t *tracer) follow() *Trace {
 	if tim, err := t.cfg.Timing(); err == nil {
 		t.silence = tim.I().Seconds()
 	}
-	t.collectEdges()
 	end, over := t.observedUntil()
 	if !over {
 		for _, e := range t.events {
@@ -192,6 +205,7 @@ func (t *tracer) follow() *Trace {
 	}
 	tr.To = t.seconds(end)
 	tr.From = tr.To
+	t.collectEdges()
 	for _, e := range t.events {
 		at := t.seconds(t.clock.when(e))
 		if at > tr.To && e.Source != "run" {
@@ -248,7 +262,11 @@ func (t *tracer) addRun(e observe.Event, at float64, node string) {
 		}
 		t.did(at, what)
 	case TypeStepFailed, TypeNotHealed, TypeInjectFailed, TypeDeadMan, TypeInterrupted:
-		t.did(at, strings.Trim(e.Type+" "+e.Object+": "+e.Detail["why"], ": "))
+		what := strings.TrimSpace(e.Type + " " + e.Object)
+		if why := e.Detail["why"]; why != "" {
+			what += ": " + why
+		}
+		t.did(at, what)
 	case TypeWitness:
 		tr.Witnesses = append(tr.Witnesses, Witness{at, e.Detail["inPlace"] == "true", e.Detail["biting"] == "true", e.Detail["seen"]})
 	case TypeController:
@@ -257,7 +275,7 @@ func (t *tracer) addRun(e observe.Event, at float64, node string) {
 			i = len(tr.Containers)
 			tr.Containers = append(tr.Containers, Lane{Name: e.Object})
 		}
-		tr.Containers[i].enter(at, e.Detail["id"], "")
+		tr.Containers[i].enter(min(at, tr.To), e.Detail["id"], "") // the last look comes when all else has been seen
 	}
 }
 
@@ -281,8 +299,10 @@ func (t *tracer) addAudit(e observe.Event, at float64, kind, name string) {
 		t.renewed(name, d["renew"], at)
 	case kind == "leases" && name == "kube-controller-manager" && accepted && written:
 		t.led(at, d["holder"])
-	case (kind == "nodes" || kind == "nodes/status") && accepted && t.blind["nodes"]:
-		t.node(name, at, d["ready"], d["taints"])
+	case t.blind["nodes"]:
+		if w, ok := writeOf(e, at); ok {
+			t.node(w.node, at, w.ready, w.taints)
+		}
 	}
 	if d["agent"] == "kubectl" && e.Type != "get" && e.Type != "list" && e.Type != "watch" {
 		t.did(at, e.Type+" "+e.Object+", answered with "+d["code"])
@@ -335,6 +355,9 @@ func (t *tracer) addWatch(e observe.Event, at float64, kind, name string) {
 	case "Watching":
 		t.blind[kind] = false
 	}
+	if kind == "pods" && name == "" {
+		t.podList(e, at)
+	}
 	switch {
 	case kind == "leases" && e.Type == "modified":
 		t.renewed(name, d["renew"], at)
@@ -349,11 +372,27 @@ func (t *tracer) addWatch(e observe.Event, at float64, kind, name string) {
 
 func (t *tracer) collectEdges() {
 	for _, e := range t.events {
-		kind, name, _ := strings.Cut(e.Object, " ")
-		if e.Source == "audit" && (kind == "nodes" || kind == "nodes/status") && strings.HasPrefix(e.Detail["code"], "2") && (e.Detail["ready"] != "" || e.Detail["taints"] != "") {
-			t.edges = append(t.edges, edge{at: t.seconds(t.clock.when(e)), node: name, ready: e.Detail["ready"], taint: e.Detail["taints"]})
+		if w, ok := writeOf(e, t.seconds(t.clock.when(e))); ok && w.at <= t.trace.To {
+			t.edges = append(t.edges, w)
 		}
 	}
+}
+
+// writeOf reads what an entry of the audit log made of a node. An update of the
+// status may hold taints too, as its writer last saw them; they are not written.
+func writeOf(e observe.Event, at float64) (edge, bool) {
+	kind, name, _ := strings.Cut(e.Object, " ")
+	w := edge{at: at, node: name}
+	if e.Source != "audit" || !strings.HasPrefix(e.Detail["code"], "2") {
+		return w, false
+	}
+	switch kind {
+	case "nodes/status":
+		w.ready = e.Detail["ready"]
+	case "nodes":
+		w.taints = e.Detail["taints"]
+	}
+	return w, w.ready != "" || w.taints != ""
 }
 
 // near is how far a watch may be behind, or before, the audit log's stamp of the
@@ -363,31 +402,30 @@ const near = 2
 // watched takes in a node as the watch shows it, at the time that the audit log
 // has for the same change.
 func (t *tracer) watched(node string, at float64, ready, taints string) {
-	i, _ := slices.BinarySearchFunc(t.edges, at-near, func(e edge, at float64) int { return cmp.Compare(e.at, at) })
-	atReady, atTaints := at, at
 	n := t.nodes[node]
-	for ; n != nil && i < len(t.edges) && t.edges[i].at <= at+near; i++ {
-		e := &t.edges[i]
-		if e.node != node || e.taken {
-			continue
-		}
-		if e.ready == ready && n.Ready.state() != ready {
-			atReady, e.taken = e.at, true
-		}
-		if e.taint == taints && taints != "" {
-			atTaints, e.taken = e.at, true
-		}
+	if n == nil {
+		return
 	}
-	t.node(node, atReady, ready, "")
-	t.node(node, atTaints, "", taints)
+	t.node(node, t.written(&n.Ready, at, ready, func(e edge) bool { return e.node == node && e.ready == ready }), ready, "")
+	t.node(node, t.written(t.taints[node], at, taints, func(e edge) bool { return e.node == node && e.taints == taints }), "", taints)
 }
 
-// state is the present state, "" if there is none.
-func (l *Lane) state() string {
-	if n := len(l.Spans); n > 0 && l.Spans[n-1].Open {
-		return l.Spans[n-1].State
+// written is when a lane came to a state that a watch shows at a time: by the audit
+// log, where it has the same change. States are delivered in their order, so it is
+// the first such entry since the present state began: what comes after it may have
+// written the same once more.
+func (t *tracer) written(l *Lane, at float64, state string, same func(edge) bool) float64 {
+	if l.state() == "" || l.state() == state { // the first look, or no change
+		return at
 	}
-	return ""
+	from := max(at-near, l.Spans[len(l.Spans)-1].From)
+	i, _ := slices.BinarySearchFunc(t.edges, from, func(e edge, at float64) int { return cmp.Compare(e.at, at) })
+	for ; i < len(t.edges) && t.edges[i].at <= at+near; i++ {
+		if same(t.edges[i]) {
+			return t.edges[i].at
+		}
+	}
+	return at
 }
 
 func (t *tracer) node(name string, at float64, ready, taints string) {
@@ -401,6 +439,7 @@ func (t *tracer) node(name string, at float64, ready, taints string) {
 	if taints == "" {
 		return
 	}
+	t.taints[name].enter(at, taints, "")
 	for _, taint := range strings.Split(taints, ",") {
 		if taint != "none" && !slices.ContainsFunc(n.Taints, func(l Lane) bool { return l.Name == taint }) {
 			n.Taints = append(n.Taints, Lane{Name: taint})
@@ -423,7 +462,7 @@ func (t *tracer) pod(e observe.Event, at float64, id string) {
 		t.pods[id] = p
 		t.order = append(t.order, id)
 	}
-	p.on = cmp.Or(d["node"], p.on)
+	p.on, p.unseen = cmp.Or(d["node"], p.on), false
 	state := "pending"
 	switch {
 	case e.Type == "deleted":
@@ -435,10 +474,22 @@ func (t *tracer) pod(e observe.Event, at float64, id string) {
 	case p.lane.state() == "running" || p.lane.state() == "unready":
 		state = "unready"
 	}
-	if state == "running" && t.homes[p.canary] == "" {
+	if state == "running" && (at <= 0 || t.homes[p.canary] == "") {
 		t.homes[p.canary] = p.on
 	}
 	p.lane.enter(at, state, "")
+}
+
+// podList ends, after a gap, the pods that the new list does not have.
+func (t *tracer) podList(e observe.Event, at float64) {
+	for _, p := range t.pods {
+		switch {
+		case e.Type == observe.TypeGap:
+			p.unseen = true
+		case e.Type == "Watching" && p.unseen:
+			p.lane.enter(at, "", "")
+		}
+	}
 }
 
 func (t *tracer) request(e observe.Event, at float64, name string) {
@@ -475,7 +526,11 @@ func (t *tracer) addNode(e observe.Event, at float64, n *NodeTrace) {
 		n.Kubelet.enter(at, state, "")
 	case observe.TypeCertificate:
 		if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open {
-			n.Certificates[k-1].OnDisk.To, n.Certificates[k-1].OnDisk.Open = at, false
+			last := &n.Certificates[k-1]
+			if last.File == d["file"] && last.OnDisk.Note == d["cred"] { // read once more, after a gap
+				return
+			}
+			last.OnDisk.To, last.OnDisk.Open = at, false
 		}
 		c := Certificate{Serial: d["serial"], File: d["file"], OnDisk: Span{From: at, To: at, State: "on disk", Note: d["cred"], Open: true}}
 		before, err1 := time.Parse(time.RFC3339, d["notBefore"])
@@ -515,7 +570,8 @@ func (t *tracer) finish() {
 	}
 	for _, g := range t.run.Gaps {
 		zero := t.zero.Seconds()
-		s := Span{From: round(g.From - zero), To: tr.To, State: g.Source, Note: g.Why, Open: g.To == nil}
+		s := Span{From: round(g.From - zero), State: g.Source, Note: g.Why, Open: g.To == nil}
+		s.To = max(tr.To, s.From)
 		if g.To != nil {
 			s.To = round(*g.To - zero)
 		}
