@@ -28,8 +28,12 @@ fuzz: ## Fuzz everything that parses, two minutes each: make fuzz [FUZZTIME=2m]
 	@hack/fuzz "$(or $(FUZZTIME),2m)"
 
 .PHONY: judge
-judge: setup-binary ## Judge a recorded run by today's rules: make judge RUN=_artifacts/csr-denied/latest
-	@bin/flatline judge "$(RUN)"
+judge: setup-binary ## Judge recorded runs by today's rules: make judge RUN=_artifacts/csr-denied/latest
+	@bin/flatline judge $(RUN)
+
+.PHONY: report
+report: setup-binary ## Draw recorded runs, one or several over one another: make report RUN="_artifacts/csr-denied/latest ..."
+	@bin/flatline report $(RUN)
 
 .PHONY: kill-test
 kill-test: setup ## Kill the runner on real clusters, N times in each phase, and heal: make kill-test N=3

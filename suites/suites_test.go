@@ -115,7 +115,7 @@ func runOnce(ctx context.Context, exp *chaos.Experiment, c *cluster.Cluster) (*j
 	if err != nil {
 		return nil, err
 	}
-	if err := report.Folder(chaos.Folder(artifacts(), run), run); err != nil {
+	if err := report.Folder(chaos.Folder(artifacts(), run)); err != nil {
 		return nil, err
 	}
 	return run, report.Text(GinkgoWriter, run)

@@ -311,7 +311,7 @@ func runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Option
 	if run.Outcome == judge.OutcomeDirty { // before anything else can fail
 		fmt.Fprintf(stderr, "\nnot everything could be put right; this repairs it, and can be repeated:\n  flatline heal %s\n", dir)
 	}
-	if werr := errors.Join(report.Print(stdout, format, run), tellCI(run, stderr), writeFolder(dir)); werr != nil {
+	if werr := errors.Join(report.Print(stdout, format, run), tellCI(run, stderr), report.Folder(dir)); werr != nil {
 		fmt.Fprintf(stderr, "flatline: %v\n", werr)
 	}
 	if format == "text" || format == "wide" {
@@ -329,15 +329,6 @@ func runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Option
 		return &codeError{code: code}
 	}
 	return nil
-}
-
-// writeFolder writes every rendering of a run beside its timeline.
-func writeFolder(dir string) error {
-	rec, err := readRecord(filepath.Join(dir, "timeline.jsonl"))
-	if err != nil {
-		return err
-	}
-	return report.Folder(dir, rec.trace, rec.run)
 }
 
 // tellCI writes the step summary and the annotations of GitHub Actions, where
@@ -429,6 +420,14 @@ func listCommand(stdout io.Writer) *cobra.Command {
 	}
 }
 
+// someRuns wants the names of recorded runs.
+func someRuns(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errors.New("say which run: its folder, such as _artifacts/csr-denied/latest, or a recorded timeline")
+	}
+	return nil
+}
+
 func judgeCommand(stdout io.Writer) *cobra.Command {
 	var format string
 	c := &cobra.Command{
@@ -440,7 +439,7 @@ RUN is the folder of a run, a recorded timeline (.jsonl or .jsonl.gz), or a fold
 that holds several of either. One run is shown whole, with what changed since it
 was judged last. Several are summed up in a table, or written one after the other
 with -o.`,
-		Args: cobra.MinimumNArgs(1),
+		Args: someRuns,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
@@ -556,7 +555,7 @@ laid over one another, with the injection at zero.
 The page is written to FILE, "-" is the standard output. Unless told it is
 report.html in the folder of a single run, else report.html in the folder for the
 records of runs.`,
-		Args: cobra.MinimumNArgs(1),
+		Args: someRuns,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if format != "html" && format != "svg" {
 				return &chaos.InvalidError{Text: fmt.Sprintf("-o %s: want html or svg", format)}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"compress/gzip"
 	"flag"
 	"fmt"
 	"io"
@@ -100,6 +101,11 @@ func TestBadInput(t *testing.T) {
 		"judge .",
 		"judge unknown-key.yaml",
 		"judge nowhere -o xml",
+		"report",
+		"report nowhere",
+		"report .",
+		"report unknown-key.yaml",
+		"report nowhere -o png",
 		"clean one two",
 		"node-image x",
 	} {
@@ -145,7 +151,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	_, root, _ := invoke(t, "", "--help")
-	for _, verb := range []string{"run", "list", "judge", "heal", "clean", "node-image"} {
+	for _, verb := range []string{"run", "list", "judge", "report", "heal", "clean", "node-image"} {
 		if !strings.Contains(root, "\n  "+verb+" ") {
 			t.Errorf("verb %s is missing:\n%s", verb, root)
 		}
@@ -191,4 +197,75 @@ func TestHealBrokenJournal(t *testing.T) {
 	if code != 5 || stdout != "" || !strings.Contains(stderr, `line 2: kind "undo" without a step`) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
+}
+
+// A run's folder is drawn where it lies; a recorded timeline wherever it is told;
+// a folder of runs as one page, the link to the latest not twice.
+func TestReport(t *testing.T) {
+	record, err := filepath.Abs("../../docs/evidence/csr-denied-everyone-fast/20261129t155005z-c00f.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, run := range []string{"e/one", "e/two"} {
+		if err := os.MkdirAll(filepath.Join(dir, run), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, run, "timeline.jsonl"), unpack(t, record), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("two", filepath.Join(dir, "e/latest")); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args       []string
+		file, want string
+	}{
+		{[]string{filepath.Join(dir, "e/latest")}, filepath.Join(dir, "e/latest/report.html"), "<title>csr-denied-everyone fast: pass</title>"},
+		{[]string{filepath.Join(dir, "e/one"), "-o", "svg"}, filepath.Join(dir, "e/one/report.svg"), "<svg "},
+		{[]string{filepath.Join(dir, "e"), "--file", filepath.Join(dir, "all.html")}, filepath.Join(dir, "all.html"), "<title>2 runs of csr-denied-everyone fast</title>"},
+		{[]string{record, "-f", "-"}, "", "<title>csr-denied-everyone fast: pass</title>"},
+	} {
+		code, stdout, stderr := invoke(t, "", append([]string{"report"}, test.args...)...)
+		if code != 0 || stderr != "" {
+			t.Fatalf("%q: exit code %d, stderr %q", test.args, code, stderr)
+		}
+		page := stdout
+		if test.file != "" {
+			data, err := os.ReadFile(test.file)
+			if err != nil || stdout != test.file+"\n" {
+				t.Fatalf("%q: %v, stdout %q, want %s", test.args, err, stdout, test.file)
+			}
+			page = string(data)
+		}
+		if !strings.Contains(page, test.want) {
+			t.Errorf("%q: no %q in %.200s", test.args, test.want, page)
+		}
+	}
+	// Judge finds runs in the same way.
+	if code, stdout, _ := invoke(t, "", "judge", filepath.Join(dir, "e"), "-o", "name"); code != 0 || strings.Count(stdout, "20261129t155005z-c00f\n") != 2 {
+		t.Errorf("exit code %d, stdout %q, want the names of two runs", code, stdout)
+	}
+	if code, _, stderr := invoke(t, "", "report", filepath.Join(dir, "e"), "-o", "svg"); code != exitInvalid || !strings.Contains(stderr, "one run, not several") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}
+
+func unpack(t *testing.T, name string) []byte {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

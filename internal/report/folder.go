@@ -11,11 +11,25 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
+	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
-// Folder writes every rendering of a run into its folder: report.html, report.md,
-// junit.xml and bench.txt. What is there is replaced.
-func Folder(dir string, tr *judge.Trace, r *judge.Run) error {
+// Folder judges the timeline that lies in a run's folder and writes every rendering
+// beside it: report.html, report.md, junit.xml and bench.txt. What is there is
+// replaced.
+func Folder(dir string) error {
+	t, err := observe.ReadTimelineFile(filepath.Join(dir, "timeline.jsonl"))
+	if err != nil {
+		return err
+	}
+	r, err := judge.Judge(t)
+	if err != nil {
+		return err
+	}
+	tr, err := judge.NewTrace(t)
+	if err != nil {
+		return err
+	}
 	page := func(out io.Writer, r *judge.Run) error { return HTML(out, tr, r) }
 	for name, write := range map[string]func(io.Writer, *judge.Run) error{"report.html": page, "report.md": Markdown, "junit.xml": JUnit, "bench.txt": Bench} {
 		var b bytes.Buffer

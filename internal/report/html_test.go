@@ -18,9 +18,9 @@ import (
 
 // recordings are runs of real clusters, with an outcome of each kind.
 var recordings = map[string]string{
-	"default":      "../../pkg/judge/testdata/csr-denied-default.jsonl.gz",
-	"fast":         "../../pkg/judge/testdata/csr-denied-fast.jsonl.gz",
-	"everyone":     "../../docs/evidence/csr-denied-everyone-fast/20261129t155005z-c00f.jsonl.gz",
+	"default":  "../../pkg/judge/testdata/csr-denied-default.jsonl.gz",
+	"fast":     "../../pkg/judge/testdata/csr-denied-fast.jsonl.gz",
+	"everyone": "../../docs/evidence/csr-denied-everyone-fast/20261129t155005z-c00f.jsonl.gz",
 	//	"fail":         "testdata/fail.jsonl.gz",
 	//	"not-injected": "testdata/not-injected.jsonl.gz",
 	//	"censored":     "testdata/censored.jsonl.gz",

@@ -61,16 +61,9 @@ func (r *run) next() *judge.Due {
 const witnessEvery = 5 * time.Second
 
 // hold waits until every expected milestone is there or its window has passed,
-// and for as long as the experiment says; meanwhile the fault is looked at.
+// and for as long as the experiment says.
 func (r *run) hold(ctx context.Context) {
 	r.phase("hold")
-	wctx, stop := context.WithCancel(ctx)
-	var witness sync.WaitGroup
-	if r.fault != nil {
-		witness.Go(func() { r.watchFault(wctx) })
-	}
-	defer func() { stop(); witness.Wait() }()
-
 	least := time.NewTimer(time.Duration(r.exp.Spec.Hold))
 	defer least.Stop()
 	err := r.wait(ctx, r.longestHold(), r.settled)
@@ -84,6 +77,17 @@ func (r *run) hold(ctx context.Context) {
 	if ctx.Err() != nil {
 		r.fact(judge.TypeInterrupted, "", nil)
 	}
+}
+
+// witness has the fault looked at until stop is called.
+func (r *run) witness(ctx context.Context) (stop func()) {
+	if r.fault == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() { r.watchFault(ctx) })
+	return func() { cancel(); looking.Wait() }
 }
 
 // watchFault records what the witness sees until ctx ends.
@@ -103,7 +107,7 @@ func (r *run) watchFault(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			r.fact("WitnessFailed", "", map[string]string{"why": err.Error()})
+			r.fact(judge.TypeWitnessFailed, "", map[string]string{"why": err.Error()})
 		default:
 			r.fact(judge.TypeWitness, "", map[string]string{"inPlace": fmt.Sprint(ev.InPlace), "biting": fmt.Sprint(ev.Biting), "seen": ev.Seen})
 		}

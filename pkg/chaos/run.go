@@ -90,15 +90,18 @@ func (r *run) story(ctx context.Context) (*judge.Run, error) {
 		r.setupFailed(ctx, err)
 		return r.end(ctx)
 	}
+	stopWitness := func() {}
 	if err := r.inject(ctx); err != nil {
 		r.say("injecting: %v", err)
-		r.fact("InjectFailed", "", map[string]string{"why": err.Error()})
+		r.fact(judge.TypeInjectFailed, "", map[string]string{"why": err.Error()})
 	} else {
+		stopWitness = r.witness(ctx)
 		r.hold(ctx)
 	}
 	if r.opts.Pause && ctx.Err() == nil {
 		r.pause(ctx)
 	}
+	stopWitness()
 	r.putRight(ctx)
 	r.collect(ctx)
 	return r.end(ctx)

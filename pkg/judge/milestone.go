@@ -90,10 +90,11 @@ type Fold struct {
 	began  bool
 	now    time.Duration
 
-	nodes map[string]*nodeState
-	byIP  map[string]string
-	pods  map[string]*podState // "namespace/name"
-	csrs  map[string]string    // CSR name to node
+	nodes  map[string]*nodeState
+	byIP   map[string]string
+	pods   map[string]*podState // "namespace/name"
+	csrs   map[string]bool      // CSRs that the watch has shown
+	owners map[string]string    // CSR name to node
 
 	got    map[Key]*Milestone
 	order  []Key
@@ -155,7 +156,7 @@ func NewFold(cfg *Config, minted Duration, start time.Time) (*Fold, error) {
 		return nil, err
 	}
 	f := &Fold{cfg: cfg, tim: tim, minted: minted, start: start, clock: newClock(cfg, start), blind: map[string]bool{}, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
-		csrs: map[string]string{}, got: map[Key]*Milestone{}}
+		csrs: map[string]bool{}, owners: map[string]string{}, got: map[Key]*Milestone{}}
 	for _, n := range cfg.Nodes {
 		f.nodes[n.Name] = &nodeState{target: slices.Contains(cfg.Target, n.Name), renewed: map[string]time.Duration{},
 			ready: map[string]string{}, taints: map[string]string{}, unready: map[string]time.Duration{}}
@@ -302,6 +303,9 @@ func (f *Fold) Add(e observe.Event) []*Milestone {
 	return ms
 }
 
+// sameChange is how far two sources may be apart about one change.
+const sameChange = 2 * time.Second
+
 // mark records that a milestone was seen by a source. The first sighting of each
 // source counts; the audit log's time is preferred.
 func (f *Fold) mark(k Key, source string, at time.Duration, note string) {
@@ -317,6 +321,9 @@ func (f *Fold) mark(k Key, source string, at time.Duration, note string) {
 	}
 	if _, ok := m.Seen[source]; ok {
 		return
+	}
+	if source == "audit" && m.Source == "watch" && at > m.At+sameChange {
+		return // it happened again; the audit log has missed the first time
 	}
 	m.Seen[source] = at
 	if source == "audit" && m.Source == "watch" {
@@ -383,6 +390,10 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 		f.tainted(name, "audit", at, d["taints"])
 	case kind == "certificatesigningrequests" && e.Type == "create" && ok && isClientSigner(d["signer"]) && strings.HasPrefix(d["user"], nodeUser):
 		f.mark(Key{CSRCreated, strings.TrimPrefix(d["user"], nodeUser), ""}, "audit", at, "")
+	case kind == "certificatesigningrequests" && strings.HasPrefix(d["user"], nodeUser) && d["agent"] == "kubelet" && name != "":
+		f.own(e) // it waits for its own: the request to create it has no name
+	case (kind == "certificatesigningrequests/approval" || kind == "certificatesigningrequests/status") && ok && f.owners[name] != "":
+		f.decided(f.owners[name], name, kind, at, d["condition"])
 	case kind == "pods/status" && e.Type == "update" && d["user"] == nodeController:
 		// A patch by the same user is the eviction controller's.
 		f.podMarked(d["ns"]+"/"+name, at, d["code"])
@@ -392,6 +403,30 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 		if p := f.pods[d["ns"]+"/"+name]; p != nil && p.canary != "" {
 			f.mark(Key{PodEvicted, p.node, p.canary}, "audit", at, name)
 		}
+	}
+}
+
+// own notes whose a request is: a node asks for itself, and nobody else waits for
+// it. What was decided may stand in the audit log before that.
+func (f *Fold) own(e observe.Event) {
+	kind, name, _ := strings.Cut(e.Object, " ")
+	user, isNode := strings.CutPrefix(e.Detail["user"], nodeUser)
+	if kind == "certificatesigningrequests" && name != "" && isNode && (e.Source == "watch" || e.Detail["agent"] == "kubelet") {
+		f.owners[name] = user
+	}
+}
+
+// decided notes what became of a request. The signer writes the certificate with
+// the status of an approved one (controller/certificates/signer).
+func (f *Fold) decided(node, name, kind string, at time.Duration, condition string) {
+	switch {
+	case condition == "Denied":
+		f.mark(Key{CSRDenied, node, ""}, "audit", at, name)
+	case condition != "Approved":
+	case strings.HasSuffix(kind, "/approval"):
+		f.mark(Key{CSRApproved, node, ""}, "audit", at, name)
+	default:
+		f.mark(Key{CSRIssued, node, ""}, "audit", at, name)
 	}
 }
 
@@ -606,10 +641,11 @@ func isClientSigner(signer string) bool {
 
 func (f *Fold) csr(e observe.Event, at time.Duration, name string) {
 	node := strings.TrimPrefix(e.Detail["user"], nodeUser)
-	if _, known := f.csrs[name]; !known && e.Type == "added" {
+	if !f.csrs[name] && e.Type == "added" {
 		f.mark(Key{CSRCreated, node, ""}, "watch", at, name)
 	}
-	f.csrs[name] = node
+	f.csrs[name] = true
+	f.own(e)
 	if e.Type != "modified" {
 		return
 	}

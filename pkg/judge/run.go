@@ -160,19 +160,20 @@ type Cost struct {
 
 // Further types of events with source "run", emitted by package chaos.
 const (
-	TypePhase        = "Phase"       // object is the phase that begins; "end" ends the last
-	TypeWitness      = "Witness"     // detail inPlace, biting ("true" or "false"), seen
-	TypeSetupFailed  = "SetupFailed" // detail why
-	TypeStep         = "Step"        // an undo, repair or clean step was taken; object is the node, detail kind, what, and why if it failed
-	TypeStepFailed   = "StepFailed"  // an undo or repair step; detail why
-	TypeNotHealed    = "NotHealed"   // recovery did not come in time; detail why
-	TypeSnapshot     = "Snapshot"    // object is the node; detail when (before, after) and what was read
-	TypeDeadMan      = "DeadManFired"
-	TypeController   = "Controller" // object is the component; detail id (container) at one look
-	TypeCost         = "Cost"       // detail apiRequests, cpuSeconds, observeSeconds
-	TypeInterrupted  = "Interrupted"
-	TypeInjectFailed = "InjectFailed" // detail why
-	TypeLookFailed   = "LookFailed"   // object is what could not be looked at
+	TypePhase         = "Phase"         // object is the phase that begins; "end" ends the last
+	TypeWitness       = "Witness"       // detail inPlace, biting ("true" or "false"), seen
+	TypeWitnessFailed = "WitnessFailed" // it could not look; detail why
+	TypeSetupFailed   = "SetupFailed"   // detail why
+	TypeStep          = "Step"          // an undo, repair or clean step was taken; object is the node, detail kind, what, and why if it failed
+	TypeStepFailed    = "StepFailed"    // an undo or repair step; detail why
+	TypeNotHealed     = "NotHealed"     // recovery did not come in time; detail why
+	TypeSnapshot      = "Snapshot"      // object is the node; detail when (before, after) and what was read
+	TypeDeadMan       = "DeadManFired"
+	TypeController    = "Controller" // object is the component; detail id (container) at one look
+	TypeCost          = "Cost"       // detail apiRequests, cpuSeconds, observeSeconds
+	TypeInterrupted   = "Interrupted"
+	TypeInjectFailed  = "InjectFailed" // detail why
+	TypeLookFailed    = "LookFailed"   // object is what could not be looked at
 )
 
 // Judge derives a Run from a timeline.
@@ -220,6 +221,9 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 		return nil, fmt.Errorf("judging run %s: %w", j.run.RunID, err)
 	}
 	j.fold = fold
+	for _, e := range j.events {
+		fold.own(e)
+	}
 	for _, e := range j.events {
 		fold.Add(e)
 	}
@@ -445,10 +449,8 @@ func (j *judgement) never(x Expectation, target string) (Result, Key) {
 // sourcesOf lists which sources show a milestone, by the object of their gaps.
 func sourcesOf(name string) []string {
 	switch name {
-	case CSRCreated:
+	case CSRCreated, CSRApproved, CSRDenied, CSRIssued:
 		return []string{"audit", "certificatesigningrequests"}
-	case CSRApproved, CSRDenied, CSRIssued: // the fold takes these from the watch alone
-		return []string{"certificatesigningrequests"}
 	case LeaseStalled, LeaseResumed:
 		return []string{"audit", "leases"}
 	case ReadyUnknown, ReadyFalse, ReadyTrue, NoScheduleTainted, NoExecuteTainted, TaintsGone:
@@ -691,6 +693,37 @@ func (j *judgement) notLooked() []string {
 			why = append(why, "nobody could look at the "+e.Object+": "+e.Detail["why"])
 		}
 	}
+	return append(why, j.unwitnessed()...)
+}
+
+// blindfold is how long the witness may be unable to look before it is open
+// whether the fault was there: it looks every five seconds, so this is six looks.
+const blindfold = 30 * time.Second
+
+// unwitnessed says when nobody saw the fault in place although it was to last.
+func (j *judgement) unwitnessed() []string {
+	var why []string
+	var since time.Duration
+	var failed string
+	look := func(at time.Duration) {
+		if failed != "" && at-since > blindfold {
+			why = append(why, fmt.Sprintf("nobody could look at the fault for %.0f s: %s", (at-since).Seconds(), failed))
+		}
+		since, failed = at, ""
+	}
+	for _, e := range j.events {
+		if e.Source != "run" {
+			continue
+		}
+		switch {
+		case e.Type == TypeInjected:
+			since = e.At
+		case e.Type == TypeWitness, e.Type == TypePhase && e.Object == "undo":
+			look(e.At)
+		case e.Type == TypeWitnessFailed && failed == "":
+			failed = e.Detail["why"]
+		}
+	}
 	return why
 }
 
@@ -868,5 +901,5 @@ func sortedKeys(ms ...map[string]string) []string {
 // ms is d in seconds, to the millisecond.
 func ms(d time.Duration) float64 { return round(d.Seconds()) }
 
-func round(s float64) float64  { return math.Round(s*1e3) / 1e3 }
-func round2(s float64) float64 { return math.Round(s*1e2) / 1e2 }
+func round(s float64) float64  { return math.Round(s*1e3)/1e3 + 0 } // and not -0
+func round2(s float64) float64 { return math.Round(s*1e2)/1e2 + 0 }

@@ -180,6 +180,12 @@ func add(at float64, e observe.Event) edit {
 	}
 }
 
+// blind makes a source miss what happens between two times.
+func blind(from, to float64, source string) edit {
+	return all(add(from, observe.Event{Source: "watch", Type: observe.TypeGap, Object: source, Detail: map[string]string{"why": "x"}}),
+		add(to, observe.Event{Source: "watch", Type: "Watching", Object: source}))
+}
+
 func alter(match func(e observe.Event) bool, change func(i int, e *observe.Event)) edit {
 	return func(t *testing.T, tl *observe.Timeline) {
 		n := 0
@@ -387,9 +393,21 @@ func TestOutcomes(t *testing.T) {
 		"it is approved under the fault": {csrIssued(30), OutcomeFail, []string{"CSRApproved: 30.000 s after FaultInjected; csr-tv8c7; it must not occur", "CSRIssued: 30.000 s after FaultInjected; csr-tv8c7; it must not occur"},
 			map[string]Verdict{CSRIssued: Fail}, "it must not occur"},
 		"it is approved after the undo": {csrIssued(68), OutcomePass, nil, nil, ""},
-		"a negative needs eyes": {all(add(20, observe.Event{Source: "watch", Type: observe.TypeGap, Object: "certificatesigningrequests", Detail: map[string]string{"why": "x"}}),
-			add(25, observe.Event{Source: "watch", Type: "Watching", Object: "certificatesigningrequests"})),
+		"a negative needs eyes": {all(blind(20, 25, "certificatesigningrequests"), blind(22, 23, "audit")),
 			OutcomeInconclusive, []string{"CSRApproved: not seen", "CSRIssued: not seen"}, nil, ""},
+		"the eyes of the audit log will do": {blind(20, 25, "certificatesigningrequests"), OutcomePass, nil, nil, ""},
+		"approval is seen without the watch": {all(blind(20, 40, "certificatesigningrequests"), add(30, observe.Event{Source: "audit", Type: "update", Object: "certificatesigningrequests/approval csr-tv8c7",
+			Detail: map[string]string{"code": "200", "condition": "Approved", "agent": "kube-controller-manager"}})),
+			OutcomeFail, []string{"CSRApproved: 30.000 s after FaultInjected; csr-tv8c7; it must not occur"}, nil, ""},
+		"a witness that cannot look for a while": {drop(func(tl *observe.Timeline, e observe.Event) bool {
+			return e.Type == TypeWitness && e.At > zeroFrom(tl)+sec(50)
+		}), OutcomePass, nil, nil, ""},
+		"a witness that cannot look for long": {all(drop(func(tl *observe.Timeline, e observe.Event) bool {
+			return e.Type == TypeWitness && e.At > zeroFrom(tl)+sec(20)
+		}),
+			add(25, observe.Event{Source: "run", Type: TypeWitnessFailed, Detail: map[string]string{"why": "refused"}}),
+			add(30, observe.Event{Source: "run", Type: TypeWitnessFailed, Detail: map[string]string{"why": "later"}})),
+			OutcomeInconclusive, []string{"nobody could look at the fault for 52 s: refused"}, nil, ""},
 		"eyes before and after do not matter": {all(add(-3, observe.Event{Source: "watch", Type: observe.TypeGap, Object: "certificatesigningrequests", Detail: map[string]string{"why": "x"}}),
 			add(-2, observe.Event{Source: "watch", Type: "Watching", Object: "certificatesigningrequests"}),
 			add(68, observe.Event{Source: "watch", Type: observe.TypeGap, Object: "certificatesigningrequests", Detail: map[string]string{"why": "x"}})),
