@@ -209,8 +209,13 @@ func planCommand(stdout io.Writer) *cobra.Command {
 			if err != nil {
 				return &chaos.InvalidError{Text: err.Error()}
 			}
+			var never []string
+			for _, x := range exp.Spec.Never {
+				never = append(never, strings.TrimSpace(x.Milestone+" "+x.Subject))
+			}
 			return (&report.Plan{
-				Name: exp.Metadata.Name, Profile: exp.Profile, Description: exp.Spec.Description, Fault: faultText(exp.Spec.Fault),
+				Never: never,
+				Name:  exp.Metadata.Name, Profile: exp.Profile, Description: exp.Spec.Description, Fault: faultText(exp.Spec.Fault),
 				Config: &p.Config, Undo: steps(p.Undo), Repair: steps(p.Repair), Forecasts: p.Forecasts, Least: p.Least, Most: p.Most,
 			}).Text(stdout)
 		},

@@ -142,6 +142,23 @@ func TestList(t *testing.T) {
 	golden(t, file, stdout)
 }
 
+// A plan needs no Docker; the flags it shows are those of the version's table.
+func TestPlan(t *testing.T) {
+	for _, profile := range []string{"default", "fast"} {
+		t.Run(profile, func(t *testing.T) {
+			file, err := filepath.Abs("testdata/plan-" + profile + ".golden")
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, stdout, stderr := invoke(t, "", "plan", "csr-denied", "--profile", profile)
+			if code != 0 || stderr != "" {
+				t.Errorf("exit code %d, stderr %q", code, stderr)
+			}
+			golden(t, file, stdout)
+		})
+	}
+}
+
 // Help is an answer: it goes to stdout and is no mistake.
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{}, {"--help"}, {"help"}, {"run", "--help"}, {"heal", "-h"}, {"list", "-h"}} {

@@ -18,6 +18,7 @@ type Plan struct {
 	Config                            *judge.Config
 	Undo, Repair                      []string // "what on which node"
 	Forecasts                         []judge.Forecast
+	Never                             []string // milestones
 	Least, Most                       time.Duration
 }
 
@@ -51,13 +52,20 @@ func (p *Plan) Text(out io.Writer) error {
 		if f.Window.Class == judge.Derived || len(f.Window.Intervals) > 0 {
 			window = f.Window.String()
 		}
+		why := f.Window.Why
+		if f.Limit != nil {
+			why = join(why, "limit: "+limitText(*f.Limit))
+		}
 		since := ""
 		if f.Bounded {
 			since = fmt.Sprintf("%.0f to %.0f s", f.From.Seconds(), f.To.Seconds())
 		}
-		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s\n", title(f.Key), f.After, window, since, f.Window.Why)
+		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s\n", title(f.Key), f.After, window, since, why)
 	}
 	_ = tw.Flush()
+	if len(p.Never) > 0 {
+		fmt.Fprintf(&b, "\nmust not occur before the undo: %s\n", strings.Join(p.Never, ", "))
+	}
 	for _, w := range p.Config.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}

@@ -8,6 +8,7 @@ package chaos
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func realRun(t *testing.T, opts Options) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts.Artifacts = t.TempDir()
+	opts.Artifacts = cmp.Or(os.Getenv("ARTIFACTS"), t.TempDir()) // to keep the record
 	opts.Image = cluster.Choice{Override: os.Getenv("NODE_IMAGE")}
 	opts.Log = io.Discard
 	r, err := begin(exp, opts)

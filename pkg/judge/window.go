@@ -365,6 +365,7 @@ type Forecast struct {
 	Key
 	Window Window
 	After  string // the milestone from which the window counts
+	Limit  *Limit // the user's own
 	// From and To are bounds since the injection; Bounded is false for the way
 	// back, which begins when the hold is over, and for what has no bound.
 	From, To time.Duration
@@ -381,7 +382,7 @@ func Foretell(cfg *Config, plan *Plan) ([]Forecast, error) {
 	for _, x := range plan.Spec.Expect {
 		k := Key{x.Milestone, "", x.Subject}
 		w := f.WindowOf(k).rounded()
-		fc := Forecast{Key: k, Window: w, After: w.after.Name}
+		fc := Forecast{Key: k, Window: w, After: w.after.Name, Limit: limit(x)}
 		if !Recovery(k.Name) {
 			fc.From, fc.To, fc.Bounded = f.bounds(k)
 		}
