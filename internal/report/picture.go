@@ -374,7 +374,7 @@ func (f *frame) strip(m point, y float64) {
 			if l.Max > 0 {
 				x1 = f.x(m.from + l.Max)
 			}
-			f.add(`<path class="limit" d="M%s %sv4M%s %sH%sv-2v4"><title>limit of the experiment for %s: %s</title></path>`, n(x0), n(y), n(x0), n(y+2), n(x1), esc(m.Title()), esc(limitText(*l)))
+			f.add(`<path class="limit" d="M%s %sv4M%s %sH%sv-2v4"><title>limit of the experiment for %s: %s</title></path>`, n(x0), n(y), n(x0), n(y+2), n(x1), esc(m.Title()), esc(l.String()))
 		}
 		for _, c := range m.claims {
 			x := f.x(m.from + c.Seconds)
@@ -388,17 +388,6 @@ func prefixed(prefix, s string) string {
 		return ""
 	}
 	return prefix + s
-}
-
-func limitText(l judge.Limit) string {
-	s := fmt.Sprintf("at most %g s", l.Max)
-	switch {
-	case l.Max == 0:
-		s = fmt.Sprintf("at least %g s", l.Min)
-	case l.Min > 0:
-		s = fmt.Sprintf("%g to %g s", l.Min, l.Max)
-	}
-	return s + prefixed(", ", l.Why)
 }
 
 // marks draws the milestones of a row, with their names where there is room.

@@ -54,7 +54,7 @@ func (p *Plan) Text(out io.Writer) error {
 		}
 		why := f.Window.Why
 		if f.Limit != nil {
-			why = join(why, "limit: "+limitText(*f.Limit))
+			why = join(why, "limit: "+f.Limit.String())
 		}
 		since := ""
 		if f.Bounded {

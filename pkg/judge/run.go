@@ -371,7 +371,7 @@ func (j *judgement) expect(x Expectation, target string) (Result, Key) {
 		r.Verdict, r.Note = Fail, join(r.Note, "it came before "+from.Name)
 	}
 	if d := m.At - from.At; x.Max > 0 && d > time.Duration(x.Max) || d < time.Duration(x.Min) && x.Min > 0 {
-		r.Verdict, r.Note = Fail, join(r.Note, "outside the limit of the experiment")
+		r.Verdict, r.Note = Fail, join(r.Note, "outside the limit of the experiment: "+r.Limit.String())
 	}
 	return r, m.Key
 }
@@ -872,6 +872,21 @@ func (w Window) String() string {
 
 // String writes one interval: "[12, 14.1]".
 func (i Interval) String() string { return fmt.Sprintf("[%.4g, %.4g]", round2(i.Min), round2(i.Max)) }
+
+// String says a limit and its reason: "at most 10 s, our own objective".
+func (l Limit) String() string {
+	s := fmt.Sprintf("at most %g s", l.Max)
+	switch {
+	case l.Max == 0:
+		s = fmt.Sprintf("at least %g s", l.Min)
+	case l.Min > 0:
+		s = fmt.Sprintf("%g to %g s", l.Min, l.Max)
+	}
+	if l.Why != "" {
+		s += ", " + l.Why
+	}
+	return s
+}
 
 func limit(x Expectation) *Limit {
 	if x.Min == 0 && x.Max == 0 {
