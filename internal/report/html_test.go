@@ -18,12 +18,12 @@ import (
 
 // recordings are runs of real clusters, with an outcome of each kind.
 var recordings = map[string]string{
-	"default":  "../../pkg/judge/testdata/csr-denied-default.jsonl.gz",
-	"fast":     "../../pkg/judge/testdata/csr-denied-fast.jsonl.gz",
-	"everyone": "../../docs/evidence/csr-denied-everyone-fast/20261129t155005z-c00f.jsonl.gz",
-	//	"fail":         "testdata/fail.jsonl.gz",
-	//	"not-injected": "testdata/not-injected.jsonl.gz",
-	//	"censored":     "testdata/censored.jsonl.gz",
+	"default":      "../../pkg/judge/testdata/csr-denied-default.jsonl.gz",
+	"fast":         "../../pkg/judge/testdata/csr-denied-fast.jsonl.gz",
+	"everyone":     "../../docs/evidence/csr-denied-everyone-fast/20261129t155005z-c00f.jsonl.gz",
+	"fail":         "testdata/fail.jsonl.gz",
+	"not-injected": "testdata/not-injected.jsonl.gz",
+	"censored":     "testdata/censored.jsonl.gz",
 }
 
 func timeline(t testing.TB, name string) *observe.Timeline {
@@ -261,7 +261,7 @@ func writeTimeline(t testing.TB, w io.Writer, tl *observe.Timeline) {
 }
 
 func FuzzReport(f *testing.F) {
-	for _, name := range []string{"fast"} {
+	for _, name := range []string{"fast", "censored"} {
 		data := new(bytes.Buffer)
 		tl := timeline(f, filepath.Clean(recordings[name]))
 		writeTimeline(f, data, tl)

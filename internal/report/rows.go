@@ -33,16 +33,10 @@ func (c *composer) experiment() {
 	var ms []point
 	for _, m := range c.run.Milestones {
 		switch m.Name {
-		case judge.FaultInjected, judge.FaultUndone, judge.RepairDone:
+		case judge.FaultInjected, judge.FaultStruck, judge.FaultReleased, judge.FaultUndone, judge.RepairDone:
 			if k, ok := c.point(m); ok {
 				ms = append(ms, k)
 			}
-		}
-	}
-	bands := bandsOf(c.tr.Fault.Spans)
-	for _, s := range c.tr.Phases.Spans {
-		if s.State == "undo" || s.State == "repair" {
-			bands = append(bands, band{Span: s})
 		}
 	}
 	var seen []float64
@@ -51,21 +45,34 @@ func (c *composer) experiment() {
 			seen = append(seen, w.At)
 		}
 	}
+	bands := bandsOf(c.tr.Fault.Spans)
+	if len(seen) == 0 {
+		for i := range bands {
+			bands[i].State, bands[i].look = "never seen biting", "dots"
+		}
+	}
+	for _, s := range c.tr.Phases.Spans {
+		if s.State == "undo" || s.State == "repair" {
+			bands = append(bands, band{Span: s})
+		}
+	}
 	c.put(row{label: "fault (strokes: seen biting)", bands: [][]band{bands}, ticks: seen, marks: ms})
 }
 
 // rowOf tells in which row of a node a milestone lies.
 func rowOf(m judge.Result) string {
 	switch m.Name {
-	case judge.FaultInjected, judge.FaultUndone, judge.RepairDone:
+	case judge.FaultInjected, judge.FaultStruck, judge.FaultReleased, judge.FaultUndone, judge.RepairDone:
 		return "fault"
-	case judge.KubeletStarted, judge.KubeletExited:
+	case judge.ControllerStopped, judge.ControllerLeads:
+		return "controller"
+	case judge.KubeletStarted, judge.KubeletStopped, judge.KubeletExited:
 		return "kubelet"
-	case judge.CSRCreated, judge.CSRApproved, judge.CSRDenied, judge.CSRIssued:
+	case judge.CSRCreated, judge.CSRRepeated, judge.CSRApproved, judge.CSRDenied, judge.CSRIssued:
 		return "requests"
-	case judge.CertificateRotated, judge.CertificateExpired:
+	case judge.CertificateRotated, judge.CertificateInUse, judge.CertificateExpired:
 		return "certificate"
-	case judge.LeaseStalled, judge.LeaseResumed, judge.FirstRefused401, judge.FirstRefused403:
+	case judge.LeaseStalled, judge.LeaseResumed, judge.RenewalLate, judge.FirstRefused401, judge.FirstRefused403:
 		return "lease"
 	case judge.ReadyUnknown, judge.ReadyFalse, judge.ReadyTrue:
 		return "ready"
@@ -256,6 +263,9 @@ func (c *composer) pods(t judge.NodeTrace) {
 func (c *composer) rest() {
 	c.put(row{label: "control plane and observer", head: true})
 	leader := row{label: "kube-controller-manager", ticks: c.tr.Terms, dim: true}
+	for _, node := range c.run.Target {
+		leader.marks = append(leader.marks, c.marksOf(node, "controller")...)
+	}
 	var terms []band
 	for _, s := range c.tr.Leader.Spans {
 		s.State = "led by " + short(s.State, c.run.Cluster)
@@ -321,11 +331,11 @@ func Sentence(r *judge.Run) string {
 	case judge.OutcomeFail:
 		return fmt.Sprintf("Something did not happen as it must: %s.", reason)
 	case judge.OutcomeNotInjected:
-		return fmt.Sprintf("This run says nothing, the fault did not bite: %s.", reason)
+		return fmt.Sprintf("This run says nothing about the cluster: %s.", reason)
 	case judge.OutcomeContaminated:
-		return fmt.Sprintf("This run says nothing, something else happened too: %s.", reason)
+		return fmt.Sprintf("This run says nothing about the cluster, for something else happened too: %s.", reason)
 	case judge.OutcomeInconclusive:
-		return fmt.Sprintf("This run leaves it open, nobody could see it: %s.", reason)
+		return fmt.Sprintf("Nobody can say whether everything happened as it must: %s.", reason)
 	case judge.OutcomeSetupFailed:
 		return fmt.Sprintf("Nothing was measured, the set-up failed: %s.", reason)
 	case judge.OutcomeDirty:

@@ -102,6 +102,13 @@ func (a *authority) rotateNow(node string, life time.Duration) ([]byte, error) {
 	return a.kubeletPEM(node, now.Add(-10*life), now.Add(life))
 }
 
+// rotateLater makes a certificate that is valid from now on for life: the kubelet
+// asks for a new one after 70 to 90 % of it.
+func (a *authority) rotateLater(node string, life time.Duration) ([]byte, error) {
+	now := time.Now()
+	return a.kubeletPEM(node, now, now.Add(life))
+}
+
 // pkiDir is where a kubelet keeps its client certificates.
 const pkiDir = "/var/lib/kubelet/pki"
 

@@ -173,7 +173,7 @@ func newCrashWorld(t *testing.T, c *crashCase) *crashWorld {
 	plan, err := PlanFor(c.exp, "v1.37")
 	w.must(err)
 	w.run.cfg = plan.Config
-	w.run.fold, err = judge.NewFold(&w.run.cfg, 0, w.run.rec.Start())
+	w.run.fold, err = judge.NewFold(&w.run.cfg, judge.FaultPlan{}, w.run.rec.Start())
 	w.must(err)
 	return w
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
@@ -33,8 +34,12 @@ const admin = "kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout
 // (controller/certificates/approver/sarapprove.go), so the control nodes go on
 // rotating and a runner that dies does not take the whole cluster with it.
 //
-// With Everyone the binding is deleted, as it would be by mistake.
+// With Everyone the binding is deleted, as it would be by mistake. With refuse each
+// request of the target is denied besides: without the first the approver, which
+// answers in milliseconds, would be faster, and an approved request cannot be
+// denied (apis/certificates/validation).
 type csrDenied struct {
+	refuse     bool
 	injectedAt time.Time
 }
 
@@ -43,17 +48,51 @@ type csrDenied struct {
 // kubelet and repair would both replace the certificate. For the same reason the
 // waiting requests go before the binding comes back.
 func (f *csrDenied) Undo(t *Target) []Step {
-	var steps []Step
-	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, "systemctl stop kubelet")})
+	return append(withoutRequests(t), Step{Desc: "restoring the binding that approves rotation", On: t.ControlPlane.Name, Script: inStage(t.RunID, restoreBinding)})
+}
+
+// restoreBinding puts the binding back as it was, and says when.
+const restoreBinding = "[ -e binding-before ] || exit 0\n" + admin + "replace -f binding-before >/dev/null 2>&1 || " + admin + "create -f binding-before >/dev/null || exit 1\ndate +%s.%N"
+
+// Release restores the binding alone: whether the node heals is up to it.
+func (f *csrDenied) Release(ctx context.Context, t *Target) (time.Time, error) {
+	return t.release(ctx, restoreBinding)
+}
+
+// Attend denies each request of the target.
+func (f *csrDenied) Attend(ctx context.Context, t *Target) {
+	if !f.refuse {
+		return
 	}
-	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "deleting the unanswered requests of " + n.Name, On: t.ControlPlane.Name, Script: inStage(t.RunID,
-			fmt.Sprintf(`set -o pipefail
-%[1]sget csr -o go-template='{{range .items}}{{if and (eq .spec.username "system:node:%[2]s") (not .status.certificate)}}{{.metadata.name}} {{end}}{{end}}' | xargs -r %[1]sdelete csr --ignore-not-found >/dev/null`, admin, n.Name))})
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := f.denyAll(ctx, t); err != nil && ctx.Err() == nil {
+			t.Emit(observe.Event{Source: "run", Type: judge.TypeWitnessFailed, Detail: map[string]string{"why": err.Error()}})
+		}
 	}
-	return append(steps, Step{Desc: "restoring the binding that approves rotation", On: t.ControlPlane.Name, Script: inStage(t.RunID,
-		fmt.Sprintf("[ -e binding-before ] || exit 0\n%[1]sreplace -f binding-before >/dev/null 2>&1 || %[1]screate -f binding-before >/dev/null || exit 1\ndate +%%s.%%N", admin))})
+}
+
+func (f *csrDenied) denyAll(ctx context.Context, t *Target) error {
+	csrs, err := t.requests(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range csrs {
+		if len(c.Status.Conditions) > 0 {
+			continue
+		}
+		c.Status.Conditions = append(c.Status.Conditions, certv1.CertificateSigningRequestCondition{Type: certv1.CertificateDenied, Status: "True", Reason: "Experiment", Message: "denied by an experiment of flatline"})
+		if _, err := t.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, c.Name, &c, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("denying CSR %s: %w", c.Name, err)
+		}
+	}
+	return nil
 }
 
 // inPlace says whether the binding leaves the target out, or is gone if that is
@@ -84,18 +123,14 @@ func (f *csrDenied) Inject(ctx context.Context, t *Target) error {
 	}
 	f.injectedAt = at
 	what := "only control nodes may have rotation requests approved"
-	if t.Spec.Everyone {
+	switch {
+	case t.Spec.Everyone:
 		what = "nobody may have rotation requests approved"
+	case f.refuse:
+		what += ", those of the target are denied"
 	}
 	t.injected(at, what)
-	if life := t.Spec.Certificate.Mint; life > 0 {
-		for _, n := range t.Nodes {
-			if err := t.installShort(ctx, n, time.Duration(life)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return t.installMinted(ctx)
 }
 
 // restrict replaces the binding's subjects, or deletes it, and returns the node's
@@ -130,36 +165,22 @@ date +%%s.%%N`, admin, rotationBinding, change)))
 const unanswered = 2 * time.Second
 
 // Witness sees the fault in place while the binding leaves the target out, and
-// biting when a request that the target made since waits without a condition.
+// biting when a request that the target made since waits without a condition, or
+// was denied if that is the fault.
 func (f *csrDenied) Witness(ctx context.Context, t *Target) (Evidence, error) {
 	inPlace, err := f.inPlace(ctx, t)
 	if err != nil {
 		return Evidence{}, err
 	}
-	csrs, err := t.Client.CertificatesV1().CertificateSigningRequests().List(ctx,
-		metav1.ListOptions{FieldSelector: "spec.signerName=" + certv1.KubeAPIServerClientKubeletSignerName})
+	want := func(c certv1.CertificateSigningRequest) bool {
+		return observe.CSRState(&c) == "Pending" && time.Since(c.CreationTimestamp.Time) > unanswered
+	}
+	if f.refuse {
+		want = func(c certv1.CertificateSigningRequest) bool { return observe.CSRState(&c) == "Denied" }
+	}
+	bites, seen, err := t.everyTarget(ctx, f.injectedAt, want)
 	if err != nil {
-		return Evidence{}, fmt.Errorf("listing certificate signing requests: %w", err)
+		return Evidence{}, err
 	}
-	ev := Evidence{InPlace: inPlace, Biting: true}
-	var seen []string
-	for _, n := range t.Nodes {
-		state := "no request since the injection"
-		bites := false
-		for i := range csrs.Items {
-			c := &csrs.Items[i]
-			if c.Spec.Username != "system:node:"+n.Name || c.CreationTimestamp.Time.Before(f.injectedAt.Truncate(time.Second)) {
-				continue
-			}
-			state = fmt.Sprintf("%s is %s", c.Name, observe.CSRState(c))
-			if bites = observe.CSRState(c) == "Pending" && time.Since(c.CreationTimestamp.Time) > unanswered; bites {
-				break // the list is in the order of random names
-			}
-		}
-		seen = append(seen, n.Name+": "+state)
-		ev.Biting = ev.Biting && bites
-	}
-	ev.Biting = ev.Biting && ev.InPlace
-	ev.Seen = strings.Join(seen, "; ")
-	return ev, nil
+	return Evidence{InPlace: inPlace, Biting: inPlace && bites, Seen: seen}, nil
 }

@@ -103,6 +103,42 @@ type FaultSpec struct {
 	// would outside of an experiment.
 	Everyone    bool         `json:"everyone,omitempty"`
 	Certificate *Certificate `json:"certificate,omitempty"`
+	// Kubelet "stopped" has the target's kubelet stopped too: after the fault, or
+	// at the injection where At says that the fault comes later.
+	Kubelet string `json:"kubelet,omitempty"`
+	// At is when the fault comes, if that is not at the injection.
+	At *When `json:"at,omitempty"`
+	// Release takes the fault back some time before the undo and leaves the node
+	// to itself.
+	Release *Release `json:"release,omitempty"`
+}
+
+// A When is a moment of the run: so long after a milestone of the first target.
+type When struct {
+	After string         `json:"after"`
+	Plus  judge.Duration `json:"plus,omitempty"`
+}
+
+// A Release says when and how a fault is taken back with the node left to itself.
+type Release struct {
+	After string         `json:"after"`
+	Plus  judge.Duration `json:"plus,omitempty"`
+	// Touch has the waiting request written to, so that controllers look at it at
+	// once.
+	Touch bool `json:"touch,omitempty"`
+}
+
+// plan is what windows depend on of the fault.
+func (f FaultSpec) plan() judge.FaultPlan {
+	var p judge.FaultPlan
+	data, err := json.Marshal(f)
+	if err == nil {
+		err = json.Unmarshal(data, &p)
+	}
+	if err != nil {
+		panic(err) // both are ours, and a test reads every experiment so
+	}
+	return p
 }
 
 // A Certificate says which client certificate runs out on the target. Exactly one
@@ -110,9 +146,10 @@ type FaultSpec struct {
 type Certificate struct {
 	// From "rotation": the one that the node was issued last.
 	From string `json:"from,omitempty"`
-	// Mint: one signed with the cluster's CA that is past its rotation deadline
-	// and valid for so long.
-	Mint judge.Duration `json:"mint,omitempty"`
+	// Mint: one signed with the cluster's CA that is valid for so long, and past
+	// its rotation deadline unless Rotate is "later".
+	Mint   judge.Duration `json:"mint,omitempty"`
+	Rotate string         `json:"rotate,omitempty"`
 }
 
 // DefaultProfile is the name of the profile that changes nothing.
@@ -439,25 +476,59 @@ func (e *Experiment) validate() field.ErrorList {
 
 func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	known := slices.Sorted(maps.Keys(faults()))
-	if !slices.Contains(known, f.Type) {
-		errs = append(errs, field.NotSupported(p.Child("type"), f.Type, known))
+	known := slices.Sorted(maps.Keys(kinds()))
+	kind, ok := kinds()[f.Type]
+	if !ok {
+		return append(errs, field.NotSupported(p.Child("type"), f.Type, known))
 	}
-	c := f.Certificate
 	switch {
-	case f.Type == "none" && c != nil:
-		errs = append(errs, field.Forbidden(p.Child("certificate"), "nothing is broken"))
-	case f.Type != "none" && c == nil:
+	case !kind.certificate && f.Certificate != nil:
+		errs = append(errs, field.Forbidden(p.Child("certificate"), "this fault is not about a certificate that runs out"))
+	case kind.certificate && f.Certificate == nil && f.Kubelet == "":
 		errs = append(errs, field.Required(p.Child("certificate"), "{from: rotation} or {mint: 40s}"))
-	case c == nil:
-	case (c.From == "") == (c.Mint == 0):
-		errs = append(errs, field.Forbidden(p.Child("certificate"), "exactly one of from and mint belongs here: {from: rotation} or {mint: 40s}"))
-	case c.From != "" && c.From != "rotation":
-		errs = append(errs, field.NotSupported(p.Child("certificate", "from"), c.From, []string{"rotation"}))
-	case c.Mint > 0 && time.Duration(c.Mint) < 20*time.Second:
-		errs = append(errs, field.Invalid(p.Child("certificate", "mint"), c.Mint.String(), "at least 20s: the kubelet must start, ask and renew before it ends"))
+	case f.Certificate != nil:
+		errs = append(errs, f.Certificate.validate(p.Child("certificate"))...)
+	}
+	if f.Kubelet != "" && f.Kubelet != "stopped" {
+		errs = append(errs, field.NotSupported(p.Child("kubelet"), f.Kubelet, []string{"stopped"}))
+	}
+	if f.Kubelet != "" && !kind.besideKubelet {
+		errs = append(errs, field.Forbidden(p.Child("kubelet"), "only faults of the controller manager are tried on a stopped kubelet"))
+	}
+	if f.At != nil {
+		if f.Kubelet == "" {
+			errs = append(errs, field.Forbidden(p.Child("at"), "without kubelet: stopped there is no injection before the fault"))
+		}
+		errs = append(errs, validateMoment(p.Child("at"), f.At.After)...)
+	}
+	if f.Release != nil {
+		if !kind.release {
+			errs = append(errs, field.Forbidden(p.Child("release"), "this fault cannot be taken back without a repair"))
+		}
+		errs = append(errs, validateMoment(p.Child("release"), f.Release.After)...)
 	}
 	return errs
+}
+
+func validateMoment(p *field.Path, after string) field.ErrorList {
+	if slices.Contains(judge.Names, after) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(p.Child("after"), after, nearest(after, judge.Names))}
+}
+
+func (c *Certificate) validate(p *field.Path) field.ErrorList {
+	switch {
+	case (c.From == "") == (c.Mint == 0):
+		return field.ErrorList{field.Forbidden(p, "exactly one of from and mint belongs here: {from: rotation} or {mint: 40s}")}
+	case c.From != "" && c.From != "rotation":
+		return field.ErrorList{field.NotSupported(p.Child("from"), c.From, []string{"rotation"})}
+	case c.Mint > 0 && time.Duration(c.Mint) < 20*time.Second:
+		return field.ErrorList{field.Invalid(p.Child("mint"), c.Mint.String(), "at least 20s: the kubelet must start, ask and renew before it ends")}
+	case c.Rotate != "" && (c.Rotate != "later" || c.Mint == 0):
+		return field.ErrorList{field.Invalid(p.Child("rotate"), c.Rotate, "later, and only beside mint")}
+	}
+	return nil
 }
 
 func validateExpectations(p *field.Path, xs []judge.Expectation, canaries Canaries) field.ErrorList {

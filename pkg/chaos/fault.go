@@ -33,11 +33,38 @@ type Evidence struct {
 	Seen    string // in words
 }
 
-// faults are all faults by their type. A nil fault breaks nothing.
-func faults() map[string]func() Fault {
-	return map[string]func() Fault{
-		"none":       nil,
-		"csr-denied": func() Fault { return &csrDenied{} },
+// A Releaser is a fault that can be taken back with the node left to itself.
+type Releaser interface {
+	// Release takes it back and returns the node's time at which that was done.
+	Release(ctx context.Context, t *Target) (time.Time, error)
+}
+
+// An Attendant is a fault that has something to do for as long as it lasts.
+type Attendant interface {
+	// Attend works until ctx ends.
+	Attend(ctx context.Context, t *Target)
+}
+
+// A kind is a type of fault and what an experiment may say of it.
+type kind struct {
+	make          func() Fault // nil breaks nothing
+	certificate   bool         // a certificate runs out
+	release       bool         // it is a Releaser
+	besideKubelet bool         // it may come beside a stopped kubelet
+}
+
+// kinds are all faults by their type.
+func kinds() map[string]kind {
+	return map[string]kind{
+		"none":            {},
+		"rotation":        {make: func() Fault { return &rotation{} }, certificate: true},
+		"kubelet-restart": {make: func() Fault { return &kubeletRestart{} }},
+		"csr-denied":      {make: func() Fault { return &csrDenied{} }, certificate: true, release: true},
+		"csr-refused":     {make: func() Fault { return &csrDenied{refuse: true} }, certificate: true},
+		"signer-off":      {make: func() Fault { return &signerOff{} }, certificate: true, release: true},
+		"kcm-stopped":     {make: func() Fault { return &controllerStopped{} }, certificate: true, release: true, besideKubelet: true},
+		"kcm-frozen":      {make: func() Fault { return &controllerFrozen{} }, certificate: true, release: true, besideKubelet: true},
+		"kcm-killed":      {make: func() Fault { return &controllerKilled{} }, certificate: true, besideKubelet: true},
 	}
 }
 
@@ -64,18 +91,44 @@ type Target struct {
 	ControlNodes []Node // to be left alone, the control plane among them
 	Emit         func(observe.Event)
 
-	ca *authority
+	ca    *authority
+	begun bool // something was broken
 }
 
-// injected records that the fault is in place, at the node's own time.
+// injected records that the fault is in place, at the node's own time. What comes
+// after the first is the fault of a moment of its own.
 func (t *Target) injected(at time.Time, what string) {
-	t.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeInjected, Detail: map[string]string{"what": what}})
+	typ := judge.TypeInjected
+	if t.begun {
+		typ = judge.TypeStruck
+	}
+	t.begun = true
+	t.Emit(observe.Event{Stamp: at, Source: "run", Type: typ, Detail: map[string]string{"what": what}})
+}
+
+// installMinted gives every target the certificate that the experiment makes, where
+// it makes one, and starts its kubelet with it.
+func (t *Target) installMinted(ctx context.Context) error {
+	c := t.Spec.Certificate
+	if c == nil || c.Mint == 0 {
+		return nil
+	}
+	for _, n := range t.Nodes {
+		if err := t.installShort(ctx, n, *c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // installShort gives a node a certificate that soon runs out, and starts its
 // kubelet with it.
-func (t *Target) installShort(ctx context.Context, n Node, life time.Duration) error {
-	pem, err := t.ca.rotateNow(n.Name, life)
+func (t *Target) installShort(ctx context.Context, n Node, c Certificate) error {
+	mint := t.ca.rotateNow
+	if c.Rotate == "later" {
+		mint = t.ca.rotateLater
+	}
+	pem, err := mint(n.Name, time.Duration(c.Mint))
 	if err != nil {
 		return err
 	}

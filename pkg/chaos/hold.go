@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
+	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
 var errTooLate = errors.New("it took too long")
@@ -79,15 +80,70 @@ func (r *run) hold(ctx context.Context) {
 	}
 }
 
-// witness has the fault looked at until stop is called.
-func (r *run) witness(ctx context.Context) (stop func()) {
+// meanwhile does what goes on beside the hold until stop is called: the fault is
+// looked at and attended to, and what comes at a moment of its own comes.
+func (r *run) meanwhile(ctx context.Context) (stop func()) {
 	if r.fault == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var looking sync.WaitGroup
-	looking.Go(func() { r.watchFault(ctx) })
-	return func() { cancel(); looking.Wait() }
+	var all sync.WaitGroup
+	all.Go(func() { r.watchFault(ctx) })
+	if a, ok := r.fault.(Attendant); ok {
+		all.Go(func() { a.Attend(ctx, r.target) })
+	}
+	spec := r.exp.Spec.Fault
+	r.coming.Add(int32(count(spec.At != nil) + count(spec.Release != nil)))
+	all.Go(func() {
+		if spec.At != nil {
+			r.atMoment(ctx, *spec.At, func() error { return r.strike(ctx) })
+		}
+		if rel := spec.Release; rel != nil {
+			r.atMoment(ctx, When{rel.After, rel.Plus}, func() error { return r.release(ctx) })
+		}
+	})
+	return func() { cancel(); all.Wait() }
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// atMoment waits for a moment of the first target and does what comes then.
+func (r *run) atMoment(ctx context.Context, w When, do func() error) {
+	defer r.coming.Add(-1)
+	first := r.target.Nodes[0].Name
+	err := r.wait(ctx, r.longestHold(), func(f *judge.Fold) bool {
+		m, ok := f.Get(judge.Key{Name: w.After, Node: first})
+		return ok && time.Since(r.rec.Start()) >= m.At+time.Duration(w.Plus)
+	})
+	switch {
+	case errors.Is(err, errTooLate):
+		err = fmt.Errorf("%s, after which it comes, was not reached", w.After)
+	case err == nil:
+		err = do()
+	}
+	if err != nil && ctx.Err() == nil {
+		r.injectFailed(err)
+	}
+}
+
+// release takes the fault back and leaves the targets to themselves.
+func (r *run) release(ctx context.Context) error {
+	rel, ok := r.fault.(Releaser)
+	if !ok {
+		return fmt.Errorf("fault %s cannot be taken back without a repair", r.exp.Spec.Fault.Type)
+	}
+	r.released.Store(true)
+	at, err := rel.Release(ctx, r.target)
+	if err != nil {
+		return err
+	}
+	r.rec.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeReleased})
+	return nil
 }
 
 // watchFault records what the witness sees until ctx ends.
@@ -100,11 +156,14 @@ func (r *run) watchFault(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		if r.released.Load() {
+			return
+		}
 		look, cancel := context.WithTimeout(ctx, witnessEvery)
 		ev, err := r.fault.Witness(look, r.target)
 		cancel()
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, r.released.Load(): // what was seen may be of either time
 			return
 		case err != nil:
 			r.fact(judge.TypeWitnessFailed, "", map[string]string{"why": err.Error()})
@@ -119,9 +178,12 @@ const patience = 30 * time.Second
 
 // settled says whether nothing more can come before the undo.
 func (r *run) settled(f *judge.Fold) bool {
+	if r.coming.Load() > 0 {
+		return false
+	}
 	for _, n := range r.target.Nodes {
 		for _, x := range r.exp.Spec.Expect {
-			if !judge.Recovery(x.Milestone) && r.cfg.Concerns(x, n.Name) && !f.Settled(judge.Key{Name: x.Milestone, Node: n.Name, Subject: x.Subject}, patience) {
+			if !r.exp.Spec.Fault.plan().Recovery(x.Milestone) && r.cfg.Concerns(x, n.Name) && !f.Settled(judge.Key{Name: x.Milestone, Node: n.Name, Subject: x.Subject}, patience) {
 				return false
 			}
 		}
@@ -141,7 +203,14 @@ func (r *run) longestHold() time.Duration {
 	if tolerations := r.exp.Spec.Canaries.Tolerations; len(tolerations) > 0 {
 		long += time.Duration(slices.Max(tolerations))
 	}
-	switch c := r.exp.Spec.Fault.Certificate; {
+	spec := r.exp.Spec.Fault
+	if spec.At != nil {
+		long += time.Duration(spec.At.Plus) + electionTime
+	}
+	if spec.Release != nil {
+		long += time.Duration(spec.Release.Plus) + electionTime
+	}
+	switch c := spec.Certificate; {
 	case c == nil:
 	case c.Mint > 0:
 		long += time.Duration(c.Mint)
@@ -155,6 +224,10 @@ func (r *run) longestHold() time.Duration {
 	}
 	return long
 }
+
+// electionTime is what it takes until another controller manager leads: the Lease
+// of the one before is good for 15 s, and its process must start.
+const electionTime = 40 * time.Second
 
 // pause waits before the undo, for somebody who wants to look around.
 func (r *run) pause(ctx context.Context) {

@@ -41,7 +41,7 @@ func PlanFor(exp *Experiment, kubernetes string) (*Plan, error) {
 		return nil, fmt.Errorf("planning %s: %w", exp.Metadata.Name, err)
 	}
 	p.Config.Warnings = tim.Warnings()
-	if newFault := faults()[exp.Spec.Fault.Type]; newFault != nil {
+	if newFault := kinds()[exp.Spec.Fault.Type].make; newFault != nil {
 		t := &Target{RunID: "<run>", Spec: exp.Spec.Fault, ControlPlane: Node{Name: "control-plane"}}
 		for i := range exp.Spec.Cluster.Workers {
 			name := "worker"

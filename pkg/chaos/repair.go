@@ -79,6 +79,8 @@ echo dropins=$(cd /etc/systemd/system/kubelet.service.d && ls | tr '\n' ' ')
 echo link=$([ -L /var/lib/kubelet/pki/kubelet-client-current.pem ] && [ -e /var/lib/kubelet/pki/kubelet-client-current.pem ] && echo good || echo bad)
 echo ours=$(ls /var/lib/kubelet/pki | grep -c '^flatline-')
 echo pending=$([ -e /var/lib/kubelet/pki/kubelet-client-updated.pem ] && echo present || echo absent)
+echo manifests=$(cd /etc/kubernetes/manifests 2>/dev/null && sha256sum * 2>/dev/null | sha256sum | cut -c1-16)
+echo frozen=$(ps -eo stat= | grep -c '^T')
 echo staged=$(ls /var/lib/flatline 2>/dev/null | tr '\n' ' ')
 echo timers=$(systemctl list-units --all --no-legend 'flatline-*' | wc -l)
 `
@@ -87,6 +89,7 @@ echo timers=$(systemctl list-units --all --no-legend 'flatline-*' | wc -l)
 // the control-plane node.
 const clusterScript = `
 echo subjects=$(` + admin + `get clusterrolebinding ` + rotationBinding + ` -o jsonpath='{range .subjects[*]}{.kind} {.name}, {end}')
+echo signer=$(` + admin + `get clusterrole ` + signerRole + ` -o json | jq -cS '[.rules, .metadata.annotations]' | sha256sum | cut -c1-16)
 echo nodes=$(` + admin + `get nodes -o jsonpath='{range .items[*]}{.metadata.name} Ready={.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}; {end}')
 `
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flatline-chaos/flatline/pkg/cluster"
@@ -90,18 +91,17 @@ func (r *run) story(ctx context.Context) (*judge.Run, error) {
 		r.setupFailed(ctx, err)
 		return r.end(ctx)
 	}
-	stopWitness := func() {}
+	stop := func() {}
 	if err := r.inject(ctx); err != nil {
-		r.say("injecting: %v", err)
-		r.fact(judge.TypeInjectFailed, "", map[string]string{"why": err.Error()})
+		r.injectFailed(err)
 	} else {
-		stopWitness = r.witness(ctx)
+		stop = r.meanwhile(ctx)
 		r.hold(ctx)
 	}
 	if r.opts.Pause && ctx.Err() == nil {
 		r.pause(ctx)
 	}
-	stopWitness()
+	stop()
 	r.putRight(ctx)
 	r.collect(ctx)
 	return r.end(ctx)
@@ -134,6 +134,8 @@ type run struct {
 	observing time.Time
 	cpu       time.Duration
 	stopAlive func()
+	coming    atomic.Int32  // strikes and releases still to come
+	released  atomic.Bool   // the fault was taken back before the undo
 	fired     sync.Map      // nodes whose dead-man timer was told to have fired
 	outcome   judge.Outcome // as far as it is known before the end
 }
@@ -141,7 +143,7 @@ type run struct {
 // begin makes the run's folder and starts its clock.
 func begin(exp *Experiment, opts Options) (*run, error) {
 	r := &run{exp: exp, opts: opts, nodes: map[string]Node{}, api: &apiCounter{}, stopAlive: func() {}}
-	if make := faults()[exp.Spec.Fault.Type]; make != nil {
+	if make := kinds()[exp.Spec.Fault.Type].make; make != nil {
 		r.fault = make()
 	}
 	r.rec = observe.NewRecorder(r.see)
@@ -239,12 +241,42 @@ func (r *run) prepare(ctx context.Context) error {
 	return r.arm(ctx, append(undo, repair...))
 }
 
-// inject breaks what the experiment says.
+// inject breaks what the experiment says; with a moment of its own the fault comes
+// later, and only the kubelet is stopped now.
 func (r *run) inject(ctx context.Context) error {
 	if r.fault == nil {
 		r.fact(judge.TypeMeasuring, "", nil)
 		return nil
 	}
+	spec := r.exp.Spec.Fault
+	if spec.At == nil {
+		if err := r.strike(ctx); err != nil {
+			return err
+		}
+	}
+	if spec.Kubelet == "" {
+		return nil
+	}
+	at, err := r.target.stopKubelets(ctx)
+	if err != nil {
+		return err
+	}
+	if spec.At != nil {
+		r.target.injected(at, "the kubelet is stopped")
+	}
+	for _, n := range r.target.Nodes {
+		r.rec.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name})
+	}
+	return nil
+}
+
+// strike is the fault itself.
+func (r *run) strike(ctx context.Context) error {
 	defer func() { r.target.ca = nil }() // nothing more is to be signed
 	return r.fault.Inject(ctx, r.target)
+}
+
+func (r *run) injectFailed(err error) {
+	r.say("injecting: %v", err)
+	r.fact(judge.TypeInjectFailed, "", map[string]string{"why": err.Error()})
 }

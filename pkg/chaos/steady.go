@@ -15,11 +15,7 @@ import (
 // as it must be before a fault.
 func (r *run) steady(ctx context.Context) error {
 	r.phase("steady")
-	var minted judge.Duration
-	if c := r.exp.Spec.Fault.Certificate; c != nil {
-		minted = c.Mint
-	}
-	fold, err := judge.NewFold(&r.cfg, minted, r.rec.Start())
+	fold, err := judge.NewFold(&r.cfg, r.exp.Spec.Fault.plan(), r.rec.Start())
 	if err != nil {
 		return err
 	}

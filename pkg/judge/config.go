@@ -59,16 +59,46 @@ type Plan struct {
 	} `json:"metadata"`
 	Profile string `json:"profile"`
 	Spec    struct {
-		Fault struct {
-			Type        string `json:"type"`
-			Certificate struct {
-				Mint Duration `json:"mint"`
-			} `json:"certificate"`
-		} `json:"fault"`
+		Fault  FaultPlan     `json:"fault"`
 		Expect []Expectation `json:"expect"`
 		Never  []Expectation `json:"never"`
 	} `json:"spec"`
 }
+
+// A FaultPlan is what windows depend on of a fault.
+type FaultPlan struct {
+	Type        string `json:"type"`
+	Certificate struct {
+		Mint   Duration `json:"mint"`   // life of the certificate that the experiment makes; 0 if it waits for the node's own
+		Rotate string   `json:"rotate"` // "later": not yet past its rotation deadline
+	} `json:"certificate"`
+	// Kubelet "stopped" means that the target's kubelet is stopped as well.
+	Kubelet string `json:"kubelet"`
+	// At is set where the fault comes some time after the kubelet was stopped.
+	At *struct{} `json:"at"`
+	// Release takes the fault back while the node is left to itself.
+	Release *Release `json:"release"`
+}
+
+// A Release is how a fault is taken back before the undo.
+type Release struct {
+	// Touch has the waiting request written to, so that the controllers look at it
+	// at once and not when their back-off is over.
+	Touch bool `json:"touch"`
+}
+
+// heals says whether the node comes back by itself, before anything is repaired.
+func (p FaultPlan) heals() bool {
+	return p.Kubelet == "" && (p.Type == "rotation" || p.Type == "kubelet-restart" || p.Release != nil)
+}
+
+// restartsController says whether another kube-controller-manager is a part of it.
+func (p FaultPlan) restartsController() bool {
+	return p.Type == "kcm-stopped" || p.Type == "kcm-killed"
+}
+
+// approves says whether a request is approved while the fault is in place.
+func (p FaultPlan) approves() bool { return p.Type != "csr-denied" && p.Type != "csr-refused" }
 
 // An Expectation names a milestone of the target that must occur inside its
 // window (expect) or must not occur at all (never).

@@ -97,7 +97,7 @@ func TestTimingNamesTheFlagThatIsWrong(t *testing.T) {
 			if _, err := c.Timing(); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got error %v, want one with %q", err, tc.want)
 			}
-			if _, err := NewFold(c, 0, start); err == nil {
+			if _, err := NewFold(c, FaultPlan{}, start); err == nil {
 				t.Error("a fold was made of it")
 			}
 		})

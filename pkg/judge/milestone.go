@@ -16,12 +16,16 @@ import (
 // is the controller's word and False the kubelet's.
 const (
 	FaultInjected      = "FaultInjected"
+	FaultStruck        = "FaultStruck"    // the fault itself, where it comes some time after the injection
 	KubeletStarted     = "KubeletStarted" // started again as part of the fault
+	KubeletStopped     = "KubeletStopped" // as part of the fault
 	CSRCreated         = "CSRCreated"
 	CSRApproved        = "CSRApproved"
 	CSRDenied          = "CSRDenied"
 	CSRIssued          = "CSRIssued"
+	CSRRepeated        = "CSRRepeated"        // subject: the number of the request, from 2
 	CertificateRotated = "CertificateRotated" // a new certificate stored by the kubelet
+	CertificateInUse   = "CertificateInUse"   // the first request that it authenticated
 	CertificateExpired = "CertificateExpired" // NotAfter of the one in use
 	LeaseStalled       = "LeaseStalled"       // its time is the last successful renewal
 	FirstRefused401    = "FirstRefused401"
@@ -31,9 +35,13 @@ const (
 	PodsUnready        = "PodsUnready" // the last pod of the node
 	NoScheduleTainted  = "NoScheduleTainted"
 	NoExecuteTainted   = "NoExecuteTainted"
-	PodEvicted         = "PodEvicted"       // subject: the toleration
-	ReplacementReady   = "ReplacementReady" // subject: the toleration
-	KubeletExited      = "KubeletExited"    // by itself; systemd starts it again
+	PodEvicted         = "PodEvicted"        // subject: the toleration
+	ReplacementReady   = "ReplacementReady"  // subject: the toleration
+	KubeletExited      = "KubeletExited"     // by itself; systemd starts it again
+	RenewalLate        = "RenewalLate"       // an accepted renewal after a longer gap than a healthy kubelet makes
+	ControllerStopped  = "ControllerStopped" // the container of kube-controller-manager ended
+	ControllerLeads    = "ControllerLeads"   // another kube-controller-manager has taken the lead
+	FaultReleased      = "FaultReleased"     // taken back, the node left to itself
 	FaultUndone        = "FaultUndone"
 	RepairDone         = "RepairDone" // the kubelet was started with a good certificate
 	LeaseResumed       = "LeaseResumed"
@@ -43,9 +51,12 @@ const (
 )
 
 // Names lists all milestones in the order of the chain.
-var Names = []string{FaultInjected, KubeletStarted, CSRCreated, CSRApproved, CSRDenied, CSRIssued, CertificateRotated, CertificateExpired,
-	LeaseStalled, FirstRefused401, FirstRefused403, ReadyUnknown, ReadyFalse, PodsUnready, NoScheduleTainted, NoExecuteTainted,
+var Names = []string{FaultInjected, KubeletStarted, KubeletStopped, FaultStruck, ControllerStopped, CSRCreated, CSRApproved, CSRDenied, CSRIssued, CSRRepeated, CertificateRotated, CertificateInUse, CertificateExpired,
+	LeaseStalled, RenewalLate, FirstRefused401, FirstRefused403, FaultReleased, ControllerLeads, ReadyUnknown, ReadyFalse, PodsUnready, NoScheduleTainted, NoExecuteTainted,
 	PodEvicted, ReplacementReady, KubeletExited, FaultUndone, RepairDone, LeaseResumed, ReadyTrue, TaintsGone, PodsBack}
+
+// Again is the subject of a NoExecute taint that was taken back and set once more.
+const Again = "again"
 
 // Users of the API server that make milestones.
 const (
@@ -85,16 +96,17 @@ type Fold struct {
 	start time.Time
 	clock *clock
 
-	minted Duration      // life of the certificate that the experiment makes; 0 if it waits for the node's own
-	zero   time.Duration // FaultInjected, or the beginning of the measured part where there is no fault
-	began  bool
-	now    time.Duration
+	fault FaultPlan
+	zero  time.Duration // FaultInjected, or the beginning of the measured part where there is no fault
+	began bool
+	now   time.Duration
 
 	nodes  map[string]*nodeState
 	byIP   map[string]string
 	pods   map[string]*podState // "namespace/name"
 	csrs   map[string]bool      // CSRs that the watch has shown
 	owners map[string]string    // CSR name to node
+	leader string               // of the election of kube-controller-manager
 
 	got    map[Key]*Milestone
 	order  []Key
@@ -123,7 +135,10 @@ type nodeState struct {
 	conflict bool          // met by the node controller when it marked the pods
 	attempts int           // of the node controller to taint it with NoExecute
 	rotated  time.Duration
-	renewals int // seen by the watch
+	renewals int                      // seen by the watch
+	requests map[string]int           // for a client certificate since the fault, by source
+	rotateTo string                   // fingerprint of the certificate that it rotated to last
+	used     map[string]time.Duration // first request since the fault, by fingerprint
 	unready  map[string]time.Duration
 	toMark   int // pods on the node when it became Unknown
 }
@@ -148,18 +163,17 @@ type spend struct {
 	at   time.Duration
 }
 
-// NewFold makes a fold over a timeline that began at start. minted is the life of
-// the certificate that the experiment makes for its targets, 0 if it makes none.
-func NewFold(cfg *Config, minted Duration, start time.Time) (*Fold, error) {
+// NewFold makes a fold over a timeline that began at start.
+func NewFold(cfg *Config, fault FaultPlan, start time.Time) (*Fold, error) {
 	tim, err := cfg.Timing()
 	if err != nil {
 		return nil, err
 	}
-	f := &Fold{cfg: cfg, tim: tim, minted: minted, start: start, clock: newClock(cfg, start), blind: map[string]bool{}, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
+	f := &Fold{cfg: cfg, tim: tim, fault: fault, start: start, clock: newClock(cfg, start), blind: map[string]bool{}, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
 		csrs: map[string]bool{}, owners: map[string]string{}, got: map[Key]*Milestone{}}
 	for _, n := range cfg.Nodes {
 		f.nodes[n.Name] = &nodeState{target: slices.Contains(cfg.Target, n.Name), renewed: map[string]time.Duration{},
-			ready: map[string]string{}, taints: map[string]string{}, unready: map[string]time.Duration{}}
+			ready: map[string]string{}, taints: map[string]string{}, unready: map[string]time.Duration{}, requests: map[string]int{}, used: map[string]time.Duration{}}
 		if n.IP != "" {
 			f.byIP[n.IP] = n.Name
 		}
@@ -342,6 +356,10 @@ const (
 	TypeInjected       = "Injected"       // the fault is in place
 	TypeMeasuring      = "Measuring"      // no fault: the measured part begins
 	TypeKubeletStarted = "KubeletStarted" // object "node <name>"
+	TypeStruck         = "Struck"         // the fault came after the injection
+	TypeKubeletStopped = "KubeletStopped" // object "node <name>"
+	TypeStopped        = "Stopped"        // object "kube-controller-manager": its container ended
+	TypeReleased       = "Released"       // the fault was taken back before the undo
 	TypeUndone         = "Undone"
 	TypeRepaired       = "Repaired" // object "node <name>"
 )
@@ -353,19 +371,30 @@ func (f *Fold) addRun(e observe.Event, at time.Duration, node string) {
 		for _, n := range f.nodes {
 			n.asked.notBefore, n.asked.notAfter = n.notBefore, n.notAfter
 		}
-		for _, t := range f.cfg.Target {
-			if e.Type == TypeInjected {
-				f.mark(Key{FaultInjected, t, ""}, "run", at, e.Detail["what"])
-			}
+		if e.Type == TypeInjected {
+			f.markTargets(FaultInjected, "run", at, e.Detail["what"])
 		}
 	case TypeKubeletStarted:
 		f.mark(Key{KubeletStarted, node, ""}, "run", at, "")
 	case TypeUndone:
-		for _, t := range f.cfg.Target {
-			f.mark(Key{FaultUndone, t, ""}, "run", at, "")
-		}
+		f.markTargets(FaultUndone, "run", at, "")
+	case TypeStruck:
+		f.markTargets(FaultStruck, "run", at, e.Detail["what"])
+	case TypeKubeletStopped:
+		f.mark(Key{KubeletStopped, node, ""}, "run", at, "")
+	case TypeReleased:
+		f.markTargets(FaultReleased, "run", at, "")
+	case TypeStopped:
+		f.markTargets(ControllerStopped, "run", at, e.Detail["id"])
 	case TypeRepaired:
 		f.mark(Key{RepairDone, node, ""}, "run", at, "")
+	}
+}
+
+// markTargets marks what concerns all targets alike.
+func (f *Fold) markTargets(name, source string, at time.Duration, note string) {
+	for _, t := range f.cfg.Target {
+		f.mark(Key{name, t, ""}, source, at, note)
 	}
 }
 
@@ -374,8 +403,14 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 	ok := strings.HasPrefix(d["code"], "2")
 	if node := f.byIP[d["ip"]]; node != "" && d["agent"] == "kubelet" {
 		f.refusals(e, at, node)
+		f.use(node, d["cred"], at)
 	}
 	switch {
+	case kind == "leases" && name == "kube-controller-manager" && ok && d["holder"] != "":
+		if f.leader != "" && f.leader != d["holder"] {
+			f.markTargets(ControllerLeads, "audit", at, d["holder"])
+		}
+		f.leader = d["holder"]
 	case kind == "leases" && d["ns"] == "kube-node-lease" && ok && (e.Type == "update" || e.Type == "create" || e.Type == "patch"):
 		f.renewed(name, "audit", at, d["cred"])
 	case kind == "nodes/status" && ok && d["ready"] != "":
@@ -389,7 +424,7 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 	case kind == "nodes" && e.Type == "patch" && ok && d["taints"] != "" && d["user"] == nodeController:
 		f.tainted(name, "audit", at, d["taints"])
 	case kind == "certificatesigningrequests" && e.Type == "create" && ok && isClientSigner(d["signer"]) && strings.HasPrefix(d["user"], nodeUser):
-		f.mark(Key{CSRCreated, strings.TrimPrefix(d["user"], nodeUser), ""}, "audit", at, "")
+		f.asked(strings.TrimPrefix(d["user"], nodeUser), "audit", at, "")
 	case kind == "certificatesigningrequests" && strings.HasPrefix(d["user"], nodeUser) && d["agent"] == "kubelet" && name != "":
 		f.own(e) // it waits for its own: the request to create it has no name
 	case (kind == "certificatesigningrequests/approval" || kind == "certificatesigningrequests/status") && ok && f.owners[name] != "":
@@ -403,6 +438,39 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 		if p := f.pods[d["ns"]+"/"+name]; p != nil && p.canary != "" {
 			f.mark(Key{PodEvicted, p.node, p.canary}, "audit", at, name)
 		}
+	}
+}
+
+// asked notes a request for a client certificate: the first, and each one after it
+// with its number.
+func (f *Fold) asked(node, source string, at time.Duration, note string) {
+	n := f.nodes[node]
+	if n == nil || !f.began {
+		return
+	}
+	n.requests[source]++
+	if n.requests[source] == 1 {
+		f.mark(Key{CSRCreated, node, ""}, source, at, note)
+	} else if n.target && !f.reached(FaultUndone, node) {
+		f.mark(Key{CSRRepeated, node, strconv.Itoa(n.requests[source])}, source, at, note)
+	}
+}
+
+// use notes the first request with each certificate.
+func (f *Fold) use(node, cred string, at time.Duration) {
+	n := f.nodes[node]
+	if _, known := n.used[cred]; known || cred == "" || !f.began {
+		return
+	}
+	n.used[cred] = at
+	f.inUse(node, n)
+}
+
+// inUse marks that the certificate that a kubelet rotated to has authenticated a
+// request.
+func (f *Fold) inUse(node string, n *nodeState) {
+	if at, ok := n.used[n.rotateTo]; ok && n.rotateTo != "" && n.target && f.reached(CertificateRotated, node) {
+		f.mark(Key{CertificateInUse, node, ""}, "audit", at, "certificate "+n.rotateTo)
 	}
 }
 
@@ -475,6 +543,15 @@ func (f *Fold) stalled(node string, n *nodeState) {
 	}
 }
 
+// gap is the longest time between two renewals of a kubelet that is well: the renew
+// interval, a new connection after a rotation (1.5 s), or a start (5 s).
+func (f *Fold) gap(node string) time.Duration {
+	if f.reached(KubeletStarted, node) {
+		return f.tim.I() + 5*time.Second
+	}
+	return f.tim.I() + 1500*time.Millisecond
+}
+
 func (f *Fold) renewed(node, source string, at time.Duration, cred string) {
 	n := f.nodes[node]
 	if n == nil {
@@ -488,6 +565,9 @@ func (f *Fold) renewed(node, source string, at time.Duration, cred string) {
 		}
 		f.mark(Key{LeaseResumed, node, ""}, source, at, note)
 		n.silent = false
+	}
+	if last := n.renewed[source]; n.target && source == "audit" && last > 0 && f.began && !f.reached(LeaseStalled, node) && at-last > f.gap(node) {
+		f.mark(Key{RenewalLate, node, ""}, source, at, fmt.Sprintf("%.2f s after the one before", (at-last).Seconds()))
 	}
 	n.renewed[source] = max(n.renewed[source], at)
 	if source == "watch" {
@@ -594,7 +674,13 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 		effect := ":" + strings.TrimSuffix(name, "Tainted")
 		// not-ready is the kubelet's word, for a moment after a start, say.
 		is, was := strings.Contains(has, unreachable+effect), strings.Contains(had, unreachable+effect)
-		if is && !was {
+		first, seen := f.got[Key{name, node, ""}]
+		if seen {
+			_, seen = first.Seen[source]
+		}
+		if is && !was && seen && name == NoExecuteTainted && !f.reached(RepairDone, node) {
+			f.mark(Key{name, node, Again}, source, at, "")
+		} else if is && !was {
 			note := ""
 			if name == NoExecuteTainted && source == "audit" {
 				f.spends = append(f.spends, spend{node, at})
@@ -642,7 +728,7 @@ func isClientSigner(signer string) bool {
 func (f *Fold) csr(e observe.Event, at time.Duration, name string) {
 	node := strings.TrimPrefix(e.Detail["user"], nodeUser)
 	if !f.csrs[name] && e.Type == "added" {
-		f.mark(Key{CSRCreated, node, ""}, "watch", at, name)
+		f.asked(node, "watch", at, name)
 	}
 	f.csrs[name] = true
 	f.own(e)
@@ -805,8 +891,11 @@ func (f *Fold) addNode(e observe.Event, at time.Duration, node string) {
 			n.notBefore = t
 		}
 		if !first && datedFile.MatchString(e.Detail["file"]) {
-			n.rotated = at
+			n.rotated, n.rotateTo = at, e.Detail["cred"]
 			f.mark(Key{CertificateRotated, node, ""}, "node", at, "")
+			f.inUse(node, n)
+		} else if f.began && strings.HasSuffix(e.Detail["file"], "/flatline-short.pem") { // the experiment's own: it sets the time of the next request
+			n.asked.notBefore, n.asked.notAfter = n.notBefore, n.notAfter
 		}
 	}
 }

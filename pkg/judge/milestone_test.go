@@ -76,9 +76,16 @@ func certificate(at float64, node, file string, notAfter time.Time) observe.Even
 
 func both(key string) string { return key + ":NoSchedule," + key + ":NoExecute" }
 
+// minted is a fault that comes with a certificate of its own.
+func minted(life time.Duration) FaultPlan {
+	p := FaultPlan{Type: "csr-denied"}
+	p.Certificate.Mint = Duration(life)
+	return p
+}
+
 func newFold(t *testing.T, cfg *Config) *Fold {
 	t.Helper()
-	f, err := NewFold(cfg, Duration(40*time.Second), start)
+	f, err := NewFold(cfg, minted(40*time.Second), start)
 	if err != nil {
 		t.Fatal(err)
 	}

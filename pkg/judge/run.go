@@ -216,7 +216,7 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 		}
 		return j.run, nil
 	}
-	fold, err := NewFold(&j.cfg, j.plan.Spec.Fault.Certificate.Mint, j.start)
+	fold, err := NewFold(&j.cfg, j.plan.Spec.Fault, j.start)
 	if err != nil {
 		return nil, fmt.Errorf("judging run %s: %w", j.run.RunID, err)
 	}
@@ -449,7 +449,7 @@ func (j *judgement) never(x Expectation, target string) (Result, Key) {
 // sourcesOf lists which sources show a milestone, by the object of their gaps.
 func sourcesOf(name string) []string {
 	switch name {
-	case CSRCreated, CSRApproved, CSRDenied, CSRIssued:
+	case CSRCreated, CSRRepeated, CSRApproved, CSRDenied, CSRIssued:
 		return []string{"audit", "certificatesigningrequests"}
 	case LeaseStalled, LeaseResumed:
 		return []string{"audit", "leases"}
@@ -769,7 +769,7 @@ func (j *judgement) contamination() []string {
 		case TypeDeadMan:
 			why = append(why, e.Object+": the dead-man timer fired while the runner lived")
 		case TypeController:
-			if was := controller[e.Object]; was != "" && was != e.Detail["id"] {
+			if was := controller[e.Object]; was != "" && was != e.Detail["id"] && !(e.Object == "kube-controller-manager" && j.plan.Spec.Fault.restartsController()) {
 				why = append(why, fmt.Sprintf("%s changed identity from %s to %s", e.Object, was, e.Detail["id"]))
 			}
 			controller[e.Object] = e.Detail["id"]

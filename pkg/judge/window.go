@@ -2,7 +2,9 @@ package judge
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -73,26 +75,47 @@ func (f *Fold) WindowOf(k Key) Window {
 		return Window{Class: Derived, Intervals: in, Why: why, after: after(from)}
 	}
 	switch k.Name {
-	case KubeletStarted:
+	case KubeletStarted, KubeletStopped, FaultStruck:
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case CSRCreated:
-		if f.minted > 0 {
+		if f.fault.Certificate.Mint > 0 && f.fault.Certificate.Rotate != "later" {
 			return derived(KubeletStarted, "start of the kubelet; a certificate past its rotation deadline is rotated at once", Interval{Min: 0, Max: 5})
 		}
 		return f.naturalRotation(k.Node)
+	case CSRRepeated:
+		return f.nextRequest(k)
+	case CSRApproved:
+		return f.approval(k.Node)
+	case CSRIssued:
+		if f.fault.Type == "signer-off" && f.fault.Release != nil {
+			return f.served(k.Node, CSRApproved, "signer")
+		}
+		return derived(CSRApproved, "the signer acts on the event", Interval{Min: 0, Max: 2})
+	case CSRDenied: // somebody's own act
+		return Window{Class: Ordered, after: after(CSRCreated)}
+	case CertificateInUse: // kubelet/certificate/transport.go: every ten seconds it is seen whether the certificate is another; then connections are closed
+		return derived(CertificateRotated, fmt.Sprintf("a ten-second tick closes the connections, then the next request: I = %.2f s", i), Interval{Min: 0, Max: 10 + i + 1})
+	case RenewalLate, ControllerStopped, FaultReleased:
+		return Window{Class: Ordered, after: after(FaultInjected)}
+	case ControllerLeads:
+		return f.election(k.Node)
 	case CertificateExpired:
 		w := Window{Class: Ordered, after: after(FaultInjected)}
 		if n := f.nodes[k.Node]; n != nil && !n.notAfter.IsZero() && !f.reached(CertificateExpired, k.Node) {
 			left := (f.expiry(n) - f.zero).Seconds()
 			w.Intervals = []Interval{{Min: left, Max: left}}
-		} else if f.minted > 0 && !f.reached(CertificateExpired, k.Node) { // a forecast; NotAfter is a whole second
-			life := time.Duration(f.minted).Seconds()
+		} else if f.fault.Certificate.Mint > 0 && !f.reached(CertificateExpired, k.Node) { // a forecast; NotAfter is a whole second
+			life := time.Duration(f.fault.Certificate.Mint).Seconds()
 			w.after, w.Intervals = after(KubeletStarted), []Interval{{Min: life - 1, Max: life + 1}}
 		} else if life, err := f.cfg.seconds("kube-controller-manager", "cluster-signing-duration"); err == nil && !f.reached(CertificateExpired, k.Node) {
 			w.Intervals = []Interval{{Min: (life - Fresh).Seconds(), Max: life.Seconds()}}
 		}
 		return w
-	case LeaseStalled: // each request is verified anew: apiserver authentication/request/x509
+	case LeaseStalled:
+		if f.fault.Kubelet == "stopped" {
+			return derived(KubeletStopped, fmt.Sprintf("the kubelet was stopped up to a renew interval I = %.2f s after its last renewal", i), Interval{Min: -i, Max: 0.5})
+		}
+		// Each request is verified anew: apiserver authentication/request/x509
 		return derived(CertificateExpired, fmt.Sprintf("renew interval I <= 0.26 D + 0.5 = %.2f s before the end", i), Interval{Min: -i, Max: 0.05})
 	case FirstRefused401:
 		return derived(CertificateExpired, fmt.Sprintf("the next request of any kind, at the latest the next renewal: I = %.2f s", i), Interval{Min: 0, Max: i})
@@ -102,6 +125,9 @@ func (f *Fold) WindowOf(k Key) Window {
 		}
 		return derived(FirstRefused401, "the 401 was a Lease request: five tries without a pause", Interval{Min: 0, Max: 0.5})
 	case ReadyUnknown: // controller/nodelifecycle: now > probeTimestamp + grace, in passes
+		if w, ok := f.afterController(k.Node); ok {
+			return w
+		}
 		w := derived(LeaseStalled, fmt.Sprintf("grace G = %s, then the next pass P' = %.2f s", Duration(t.G), pass), Interval{Min: g, Max: g + pass + 1, Branch: "next pass"})
 		if stall, ok := f.Get(w.after); ok && f.nodes[k.Node].reported >= stall.At-t.P {
 			// A report makes the controller forget the Lease it has seen, and take
@@ -123,17 +149,25 @@ func (f *Fold) WindowOf(k Key) Window {
 	case NoScheduleTainted:
 		return derived(ReadyUnknown, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1})
 	case NoExecuteTainted:
+		if k.Subject == Again { // its first pass takes away what it does not know to be due, and sets it again
+			return derived(ControllerLeads, "first pass of the new leader, up to 5 s after it leads", Interval{Min: 0, Max: 6.5})
+		}
 		return f.beforeDisruption(f.noExecute(k.Node))
 	case PodEvicted: // controller/tainteviction: the toleration counts from the handling of the taint
 		s, err := time.ParseDuration(k.Subject)
 		if err != nil {
 			return Window{Class: Ordered, after: after(NoExecuteTainted)}
 		}
-		return derived(NoExecuteTainted, "toleration "+k.Subject, Interval{Min: s.Seconds(), Max: s.Seconds() + 1})
+		w := derived(NoExecuteTainted, "toleration "+k.Subject, Interval{Min: s.Seconds(), Max: s.Seconds() + 1})
+		if f.restarted(k.Node, s) {
+			w.after, w.Why = Key{NoExecuteTainted, k.Node, Again}, w.Why+", from the taint that the new leader has set: it knows of no other"
+			w.Intervals[0].Max += 0.5
+		}
+		return w
 	case ReplacementReady:
 		return Window{Class: Budget, after: Key{PodEvicted, k.Node, k.Subject}}
 	case KubeletExited: // kubelet/certificate/transport.go: the 30th ten-second tick after the last that saw a certificate
-		if f.minted == 0 {
+		if f.fault.Certificate.Mint == 0 {
 			return derived(CertificateExpired, "five minutes without a certificate while the server answers, seen at a ten-second tick", Interval{Min: 290, Max: 302})
 		}
 		// Started since: the server counts as answering only after the request's
@@ -144,13 +178,22 @@ func (f *Fold) WindowOf(k Key) Window {
 	case RepairDone:
 		return Window{Class: Ordered, after: after(FaultUndone)}
 	case CertificateRotated:
+		if f.fault.heals() {
+			return derived(CSRIssued, "the kubelet stores what it waited for", Interval{Min: 0, Max: 2})
+		}
 		if f.reached(RepairDone, k.Node) || !f.reached(CertificateRotated, k.Node) {
 			return derived(RepairDone, "the spare certificate rotates at once: approver, signer and store work again", Interval{Min: 0, Max: 30})
 		}
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case LeaseResumed: // kubelet.go: the first renewal is immediate
+		if f.fault.heals() { // lease/controller.go: the back-off ends at 7 s; what is refused closes its connection
+			return derived(CSRIssued, "back-off of up to 7 s, then a new connection with the new certificate", Interval{Min: 0, Max: 8.5})
+		}
 		return derived(RepairDone, "start of the kubelet", Interval{Min: 0, Max: 6})
 	case ReadyTrue: // kubelet.go: fastStatusUpdateOnce
+		if f.fault.heals() { // kubelet_node_status.go: its watch of the node lives on
+			return derived(CSRIssued, "the kubelet sees that it is Unknown and reports at the next sync, every 10 to 10.4 s", Interval{Min: 0, Max: 11.9})
+		}
 		return derived(RepairDone, "start of the kubelet, first status report", Interval{Min: 0, Max: 7})
 	case TaintsGone:
 		return derived(ReadyTrue, fmt.Sprintf("NoExecute goes in the next pass: P' + 1 = %.2f s", pass+1), Interval{Min: 0, Max: pass + 1})
@@ -158,6 +201,115 @@ func (f *Fold) WindowOf(k Key) Window {
 		return Window{Class: Budget, after: after(ReadyTrue)}
 	}
 	return Window{Class: Ordered, after: after(FaultInjected)}
+}
+
+// nextRequest is when a kubelet whose request came to nothing makes the next: after
+// 2, 4, 8, 16 s and then 32 s, up to a tenth more (client-go
+// util/certificate/certificate_manager.go: wait.Backoff).
+func (f *Fold) nextRequest(k Key) Window {
+	number, err := strconv.Atoi(k.Subject)
+	if err != nil || number < 2 {
+		return Window{Class: Ordered, after: Key{CSRCreated, k.Node, ""}}
+	}
+	w := Window{Class: Derived, after: Key{CSRCreated, k.Node, ""}}
+	if number > 2 {
+		w.after = Key{CSRRepeated, k.Node, strconv.Itoa(number - 1)}
+	}
+	wait := math.Min(math.Pow(2, float64(number-1)), 32)
+	w.Intervals = []Interval{{Min: wait, Max: wait*1.1 + 2}}
+	w.Why = fmt.Sprintf("back-off of %.0f to %.1f s after the last one was answered", wait, wait*1.1)
+	return w
+}
+
+// approval is when a request is approved: at once, unless that is the fault; then
+// some time after it was taken back.
+func (f *Fold) approval(node string) Window {
+	created := Key{CSRCreated, node, ""}
+	n := f.nodes[node]
+	switch {
+	case n != nil && !n.target, f.fault.approves() && f.fault.Type != "kcm-stopped":
+		return Window{Class: Derived, after: created, Why: "the approver acts on the event", Intervals: []Interval{{Min: 0, Max: 2}}}
+	case f.fault.Type == "kcm-stopped":
+		return Window{Class: Derived, after: Key{ControllerLeads, node, ""}, Why: "the new leader lists what waits", Intervals: []Interval{{Min: 0, Max: 6}}}
+	case f.fault.Release == nil:
+		return Window{Class: Ordered, after: Key{FaultInjected, node, ""}}
+	}
+	return f.served(node, CSRCreated, "approver")
+}
+
+// served is when a controller gets to a request that it could not serve before. It
+// tries again 0.2, 0.6, 1.4, 3, 6.2 s and so on after it first could not
+// (controller/certificates/certificate_controller.go: 0.2 s doubling), unless the
+// request is written to: then at once. The right may take a second to be seen.
+func (f *Fold) served(node, first, who string) Window {
+	released, ok := f.Get(Key{Name: FaultReleased, Node: node})
+	from, asked := f.Get(Key{Name: first, Node: node})
+	if f.fault.Release.Touch || !ok || !asked {
+		w := Window{Class: Derived, after: Key{FaultReleased, node, ""}, Why: "the request is written to, which the " + who + " acts on", Intervals: []Interval{{Min: 0, Max: 2}}}
+		if !f.fault.Release.Touch { // a forecast
+			w.Class, w.Intervals, w.Why = Ordered, nil, "the "+who+"'s next attempt"
+		}
+		return w
+	}
+	x := (released.At - from.At).Seconds()
+	w := Window{Class: Derived, after: from.Key}
+	for k := 0; ; k++ {
+		t := 0.2 * (math.Pow(2, float64(k)) - 1)
+		if t < x {
+			continue
+		}
+		w.Intervals = append(w.Intervals, Interval{Min: t, Max: t + 1})
+		if t >= x+1 {
+			break
+		}
+	}
+	w.Why = fmt.Sprintf("the %s's attempts are 0.2 (2^k - 1) s after the request; the first after the release at %.1f s", who, x)
+	if len(w.Intervals) > 1 {
+		w.Why += ", or the next if the right was not seen yet"
+	}
+	return w
+}
+
+// election is when a new kube-controller-manager leads: its process starts, waits
+// until the Lease of the one before is over (15 s since it has seen it, retries
+// every 2 to 2.4 s), and takes it (client-go tools/leaderelection).
+func (f *Fold) election(node string) Window {
+	w := Window{Class: Derived, Why: "start of the process, then the Lease of the one before must run out: 15 s, tried every 2 to 4.4 s"}
+	if f.fault.Release != nil { // the manifest is moved back; the kubelet looks every second, and lists every 20 s
+		w.after, w.Intervals = Key{FaultReleased, node, ""}, []Interval{{Min: 15, Max: 29}}
+		return w
+	}
+	w.after, w.Intervals = Key{ControllerStopped, node, ""}, []Interval{{Min: 15, Max: 25}}
+	return w
+}
+
+// restarted says whether the controller manager ended before a toleration was over:
+// its timers are gone then.
+func (f *Fold) restarted(node string, toleration time.Duration) bool {
+	tainted, ok := f.Get(Key{NoExecuteTainted, node, ""})
+	ended, stopped := f.Get(Key{Name: ControllerStopped, Node: node})
+	if f.fault.Type == "kcm-killed" && !ok { // a forecast
+		return toleration > 0
+	}
+	return ok && stopped && ended.At > tainted.At && tainted.At+toleration > ended.At
+}
+
+// afterController is the window of Ready=Unknown where the controller manager was
+// away when the grace was over: the next one gives every node a grace of its own,
+// from its first pass on, up to 5 s after it has taken the lead
+// (node_lifecycle_controller.go: probeTimestamp of a node it has not seen yet).
+func (f *Fold) afterController(node string) (Window, bool) {
+	g, pass := f.tim.G.Seconds(), f.tim.Pass().Seconds()
+	leads, ok := f.Get(Key{Name: ControllerLeads, Node: node})
+	if stall, stalled := f.Get(Key{Name: LeaseStalled, Node: node}); f.fault.Type == "kcm-stopped" && (!ok || !stalled || leads.At > stall.At) {
+		return Window{Class: Derived, after: Key{ControllerLeads, node, ""}, Intervals: []Interval{{Min: g + 0.2, Max: g + pass + 6}},
+			Why: fmt.Sprintf("first pass of the new leader, up to 5 s after it leads, then the grace G = %s and the next pass P' = %.2f s", Duration(f.tim.G), pass)}, true
+	}
+	if f.fault.Type != "kcm-frozen" {
+		return Window{}, false
+	}
+	return Window{Class: Derived, after: Key{FaultReleased, node, ""}, Intervals: []Interval{{Min: 0, Max: 2*pass + 1, Branch: "seen before the freeze: the grace was over"}, {Min: g, Max: g + 3*pass + 1, Branch: "not seen before the freeze: a fresh grace"}},
+		Why: fmt.Sprintf("the controller goes on; G = %s", Duration(f.tim.G))}, true
 }
 
 // backdated is by how much the signer puts NotBefore before the time of issue
@@ -222,11 +374,14 @@ func (f *Fold) noExecute(node string) Window {
 }
 
 // Recovery says whether a milestone belongs to the way back: it is waited for
-// after the undo, not before.
-func Recovery(name string) bool {
+// after the undo, not before. Where the node heals by itself only what the run does
+// comes after it.
+func (p FaultPlan) Recovery(name string) bool {
 	switch name {
-	case FaultUndone, RepairDone, CertificateRotated, LeaseResumed, ReadyTrue, TaintsGone, PodsBack:
+	case FaultUndone, RepairDone:
 		return true
+	case CertificateRotated, LeaseResumed, ReadyTrue, TaintsGone, PodsBack:
+		return !p.heals()
 	}
 	return false
 }
@@ -374,7 +529,7 @@ type Forecast struct {
 
 // Foretell derives the windows of an experiment from flags alone.
 func Foretell(cfg *Config, plan *Plan) ([]Forecast, error) {
-	f, err := NewFold(cfg, plan.Spec.Fault.Certificate.Mint, time.Time{})
+	f, err := NewFold(cfg, plan.Spec.Fault, time.Time{})
 	if err != nil {
 		return nil, err
 	}
@@ -383,7 +538,7 @@ func Foretell(cfg *Config, plan *Plan) ([]Forecast, error) {
 		k := Key{x.Milestone, "", x.Subject}
 		w := f.WindowOf(k).rounded()
 		fc := Forecast{Key: k, Window: w, After: w.after.Name, Limit: limit(x)}
-		if !Recovery(k.Name) {
+		if !plan.Spec.Fault.Recovery(k.Name) {
 			fc.From, fc.To, fc.Bounded = f.bounds(k)
 		}
 		all = append(all, fc)

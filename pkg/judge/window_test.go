@@ -78,7 +78,7 @@ func TestWindows(t *testing.T) {
 		"the end of the certificate is known":              {key: Key{Name: CertificateExpired}, after: FaultInjected, class: Ordered, want: []Interval{{35, 35, ""}}},
 		"the undo comes after the fault":                   {key: Key{Name: FaultUndone}, after: FaultInjected, class: Ordered},
 		"the repair comes after the undo":                  {key: Key{Name: RepairDone}, after: FaultUndone, class: Ordered},
-		"all else comes after the fault":                   {key: Key{Name: CSRDenied}, after: FaultInjected, class: Ordered},
+		"all else comes after the fault":                   {key: Key{Name: ControllerStopped}, after: FaultInjected, class: Ordered},
 		"an eviction and its replacement agree":            {key: Key{ReplacementReady, "", "300s"}, after: PodEvicted, class: Budget},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,8 +147,11 @@ func TestAWindowFindsTheBranchThatWasHit(t *testing.T) {
 func TestRecoveryIsWhatComesAfterTheUndo(t *testing.T) {
 	from := slices.Index(Names, FaultUndone)
 	for i, name := range Names {
-		if want := i >= from || name == CertificateRotated; Recovery(name) != want {
+		if want := i >= from || name == CertificateRotated; minted(time.Minute).Recovery(name) != want {
 			t.Errorf("%s: recovery %v, want %v", name, !want, want)
+		}
+		if want := name == FaultUndone || name == RepairDone; (FaultPlan{Type: "rotation"}).Recovery(name) != want {
+			t.Errorf("%s: recovery %v where the node heals by itself, want %v", name, !want, want)
 		}
 	}
 }
@@ -188,7 +191,7 @@ func TestResultsInWords(t *testing.T) {
 }
 
 func TestWindowsOfACertificateThatTheNodeWasIssued(t *testing.T) {
-	f, err := NewFold(testConfig("v1.37.2"), 0, start)
+	f, err := NewFold(testConfig("v1.37.2"), FaultPlan{Type: "csr-denied"}, start)
 	if err != nil {
 		t.Fatal(err)
 	}
