@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/flatline-chaos/flatline/internal/report"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
@@ -36,5 +39,33 @@ func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
 		if run.Outcome != want {
 			t.Errorf("%s: %s %v, want %s", name, run.Outcome, run.Reasons, want)
 		}
+	}
+}
+
+// The picture of the README is drawn from a record, like every other.
+func TestPictureOfTheREADME(t *testing.T) {
+	files, err := filepath.Glob("docs/evidence/csr-denied-fast/*-7542.jsonl.gz")
+	if err != nil || len(files) != 1 {
+		t.Fatalf("its record is gone: %v %v", files, err)
+	}
+	timeline, err := observe.ReadTimelineFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := judge.Judge(timeline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := judge.NewTrace(timeline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var drawn bytes.Buffer
+	if err := report.SVG(&drawn, trace, run); err != nil {
+		t.Fatal(err)
+	}
+	const picture = "docs/csr-denied.svg"
+	if have, err := os.ReadFile(picture); err != nil || !bytes.Equal(have, drawn.Bytes()) {
+		t.Errorf("%s is not what is drawn today: bin/flatline report -o svg -f %s %s (%v)", picture, picture, files[0], err)
 	}
 }

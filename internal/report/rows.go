@@ -115,7 +115,7 @@ func (c *composer) counted(m judge.Result) (float64, bool) {
 		return *m.Seconds - m.After.Seconds, true
 	}
 	for _, other := range c.run.Milestones {
-		if other.Name == m.After.Name && other.Node == m.Node && other.Seconds != nil && (other.Subject == "" || other.Subject == m.Subject) {
+		if other.Name == m.After.Name && other.Node == m.Node && other.Seconds != nil && (other.Subject == m.After.Subject || other.Subject == m.Subject) {
 			return *other.Seconds, true
 		}
 	}

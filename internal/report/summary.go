@@ -92,10 +92,10 @@ func group(runs []*judge.Run) []*spread {
 			if !m.Expected || m.Seconds == nil || m.After == nil {
 				continue
 			}
-			key := strings.Join([]string{r.Experiment, r.Profile, string(flags), m.Title(), m.After.Name}, " ")
+			key := strings.Join([]string{r.Experiment, r.Profile, string(flags), m.Title(), m.After.Title()}, " ")
 			g := byTitle[key]
 			if g == nil {
-				g = &spread{title: m.Title(), from: m.After.Name, window: windowText(m)}
+				g = &spread{title: m.Title(), from: m.After.Title(), window: windowText(m)}
 				byTitle[key] = g
 				order = append(order, g)
 			}

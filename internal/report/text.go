@@ -109,7 +109,7 @@ func cells(m judge.Result, cluster string) []string {
 		seconds = fmt.Sprintf("%.2f", *m.Seconds)
 	}
 	if m.After != nil {
-		from = m.After.Name
+		from = m.After.Title()
 		if m.Seconds != nil {
 			value = fmt.Sprintf("%.2f", m.After.Seconds)
 			if m.Verdict == judge.Fail { // so near to a bound, perhaps, that it counts
@@ -247,7 +247,7 @@ func Line(m judge.Result) string {
 		if inside {
 			v = tick
 		}
-		s += fmt.Sprintf("  %.2f s after %s, window %s %s", m.After.Seconds, m.After.Name, m.Window, v)
+		s += fmt.Sprintf("  %.2f s after %s, window %s %s", m.After.Seconds, m.After.Title(), m.Window, v)
 		if len(m.Window.Intervals) > 1 && m.Window.Branch != "" {
 			s += "  " + m.Window.Branch
 		}

@@ -492,6 +492,9 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 	if f.Kubelet != "" && f.Kubelet != "stopped" {
 		errs = append(errs, field.NotSupported(p.Child("kubelet"), f.Kubelet, []string{"stopped"}))
 	}
+	if f.Kubelet != "" && f.Certificate != nil {
+		errs = append(errs, field.Forbidden(p.Child("certificate"), "a kubelet that is stopped does not use it"))
+	}
 	if f.Kubelet != "" && !kind.besideKubelet {
 		errs = append(errs, field.Forbidden(p.Child("kubelet"), "only faults of the controller manager are tried on a stopped kubelet"))
 	}
@@ -540,8 +543,13 @@ func validateExpectations(p *field.Path, xs []judge.Expectation, canaries Canari
 		}
 		perCanary := x.Milestone == judge.PodEvicted || x.Milestone == judge.ReplacementReady
 		switch {
+		case x.Milestone == judge.CSRRepeated:
+			if n, err := strconv.Atoi(x.Subject); err != nil || n < 2 {
+				errs = append(errs, field.Invalid(at.Child("subject"), x.Subject, "the number of the request, from 2"))
+			}
+		case x.Milestone == judge.NoExecuteTainted && x.Subject == judge.Again:
 		case x.Subject != "" && !perCanary:
-			errs = append(errs, field.Forbidden(at.Child("subject"), "only "+judge.PodEvicted+" and "+judge.ReplacementReady+" have one"))
+			errs = append(errs, field.Forbidden(at.Child("subject"), "only "+judge.PodEvicted+", "+judge.ReplacementReady+" and "+judge.CSRRepeated+" have one"))
 		case perCanary && len(canaries.Tolerations) == 0:
 			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, "there is no canary for it in spec.canaries.tolerations"))
 		case x.Subject != "" && !slices.Contains(canaries.subjects(), x.Subject):

@@ -106,7 +106,20 @@ type Result struct {
 // there.
 type After struct {
 	Name    string  `json:"name"`
+	Subject string  `json:"subject,omitempty"` // where it is not that of the milestone itself
 	Seconds float64 `json:"seconds"`
+}
+
+// Title is the name of the milestone with its subject.
+func (a After) Title() string { return strings.TrimSpace(a.Name + " " + a.Subject) }
+
+// after counts from a milestone to another one.
+func after(from Key, of Key) *After {
+	a := &After{Name: from.Name, Subject: from.Subject}
+	if a.Subject == of.Subject {
+		a.Subject = ""
+	}
+	return a
 }
 
 // A Limit is a user's own bound beside the derived window.
@@ -387,14 +400,14 @@ func (j *judgement) missing(x Expectation, k Key) Result {
 	}
 	from, ok := j.fold.Get(w.after)
 	if !ok {
-		r.After = &After{Name: w.after.Name}
+		r.After = after(w.after, k)
 		r.Verdict, r.Note = j.unreached(k.Name), "not reached, and neither was "+w.after.Name
 		if w.after.Name != k.Name && j.missing(Expectation{}, w.after).Verdict == Inconclusive {
 			r.Verdict = Inconclusive
 		}
 		return r
 	}
-	r.After = &After{Name: from.Name}
+	r.After = after(from.Key, k)
 	bound := from.At + time.Duration(max(w.Max(), time.Duration(x.Max).Seconds())*float64(time.Second))
 	end, _ := j.observedUntil()
 	if len(w.Intervals) == 0 && x.Max == 0 { // without a bound it may come as long as somebody looks
@@ -823,7 +836,8 @@ func (f *Fold) Result(m *Milestone) Result {
 	w := f.WindowOf(m.Key).rounded()
 	r.Window = &w
 	if from, ok := f.Get(w.after); ok { // else there is nothing to count from, and no number
-		r.After = &After{Name: from.Name, Seconds: ms(m.At - from.At)}
+		r.After = after(from.Key, m.Key)
+		r.After.Seconds = ms(m.At - from.At)
 		if i, ok := w.find(r.After.Seconds); ok {
 			w.Branch = i.Branch
 		}
@@ -853,7 +867,7 @@ func (r Result) Title() string {
 func (r Result) Explain() string {
 	var s string
 	if r.Seconds != nil && r.After != nil {
-		s = fmt.Sprintf("%.3f s after %s", r.After.Seconds, r.After.Name)
+		s = fmt.Sprintf("%.3f s after %s", r.After.Seconds, r.After.Title())
 		if inside, judged := r.Inside(); judged && !inside && r.Verdict == Fail {
 			s += ", outside " + r.Window.String()
 		}

@@ -81,6 +81,10 @@ func (f *Fold) WindowOf(k Key) Window {
 		if f.fault.Certificate.Mint > 0 && f.fault.Certificate.Rotate != "later" {
 			return derived(KubeletStarted, "start of the kubelet; a certificate past its rotation deadline is rotated at once", Interval{Min: 0, Max: 5})
 		}
+		if n := f.nodes[k.Node]; f.fault.Certificate.Mint > 0 && (n == nil || n.asked.notAfter.IsZero()) { // a forecast
+			life := time.Duration(f.fault.Certificate.Mint).Seconds()
+			return derived(KubeletStarted, "70 to 90 % of the life of the certificate that is made", Interval{Min: 0.7*life - 1, Max: 0.9*life + 2})
+		}
 		return f.naturalRotation(k.Node)
 	case CSRRepeated:
 		return f.nextRequest(k)
@@ -308,8 +312,12 @@ func (f *Fold) afterController(node string) (Window, bool) {
 	if f.fault.Type != "kcm-frozen" {
 		return Window{}, false
 	}
-	return Window{Class: Derived, after: Key{FaultReleased, node, ""}, Intervals: []Interval{{Min: 0, Max: 2*pass + 1, Branch: "seen before the freeze: the grace was over"}, {Min: g, Max: g + 3*pass + 1, Branch: "not seen before the freeze: a fresh grace"}},
-		Why: fmt.Sprintf("the controller goes on; G = %s", Duration(f.tim.G))}, true
+	w := Window{Class: Derived, after: Key{FaultReleased, node, ""}, Intervals: []Interval{{Min: 0, Max: 2*pass + 1}}, Why: "it has seen the last renewal before it was frozen: the grace is over when it goes on"}
+	if f.fault.At == nil { // the node died inside of the freeze
+		w.Intervals = []Interval{{Min: g, Max: g + 3*pass + 1}}
+		w.Why = fmt.Sprintf("it has not seen the last renewal before it was frozen: that is news when it goes on, and a fresh grace G = %s begins", Duration(f.tim.G))
+	}
+	return w, true
 }
 
 // backdated is by how much the signer puts NotBefore before the time of issue
@@ -537,7 +545,7 @@ func Foretell(cfg *Config, plan *Plan) ([]Forecast, error) {
 	for _, x := range plan.Spec.Expect {
 		k := Key{x.Milestone, "", x.Subject}
 		w := f.WindowOf(k).rounded()
-		fc := Forecast{Key: k, Window: w, After: w.after.Name, Limit: limit(x)}
+		fc := Forecast{Key: k, Window: w, After: after(w.after, k).Title(), Limit: limit(x)}
 		if !plan.Spec.Fault.Recovery(k.Name) {
 			fc.From, fc.To, fc.Bounded = f.bounds(k)
 		}
