@@ -48,7 +48,7 @@ func (c *composer) experiment() {
 	bands := bandsOf(c.tr.Fault.Spans)
 	if len(seen) == 0 {
 		for i := range bands {
-			bands[i].State, bands[i].look = "never seen biting", "dots"
+			bands[i].State, bands[i].look = "never seen biting", "pending"
 		}
 	}
 	for _, s := range c.tr.Phases.Spans {
