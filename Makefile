@@ -35,6 +35,10 @@ judge: setup-binary ## Judge recorded runs by today's rules: make judge RUN=_art
 report: setup-binary ## Draw recorded runs, one or several over one another: make report RUN="_artifacts/csr-denied/latest ..."
 	@bin/flatline report $(RUN)
 
+.PHONY: claims
+claims: setup-binary ## Hold the statements of the reference document against the runs on record
+	@bin/flatline claims docs/evidence
+
 .PHONY: kill-test
 kill-test: setup ## Kill the runner on real clusters, N times in each phase, and heal: make kill-test N=3
 	@hack/kill-test "$(N)"

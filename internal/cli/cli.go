@@ -128,7 +128,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &chaos.InvalidError{Text: fmt.Sprintf("%v; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(runCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), reportCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
+	root.AddCommand(runCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), reportCommand(stdout), claimsCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -486,7 +486,7 @@ func records(names []string) ([]string, error) {
 			continue
 		}
 		below := []string{}
-		for _, pattern := range []string{"timeline.jsonl", "*.jsonl.gz", "*/timeline.jsonl"} {
+		for _, pattern := range []string{"timeline.jsonl", "*.jsonl.gz", "*/timeline.jsonl", "*/*.jsonl.gz"} {
 			matches, _ := filepath.Glob(filepath.Join(globEscape(name), pattern)) // the pattern is well-formed
 			below = append(below, matches...)
 		}
@@ -544,6 +544,27 @@ func readRecords(names []string) ([]*record, error) {
 		recs = append(recs, rec)
 	}
 	return recs, nil
+}
+
+func claimsCommand(stdout io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use:   "claims RUN...",
+		Short: "Hold the statements of the reference document against recorded runs",
+		Long: `Hold the statements of the reference document against recorded runs that passed.
+Statements about defaults are answered by runs of the default profile alone.`,
+		Args: someRuns,
+		RunE: func(_ *cobra.Command, args []string) error {
+			recs, err := readRecords(args)
+			if err != nil {
+				return err
+			}
+			var runs []*judge.Run
+			for _, rec := range recs {
+				runs = append(runs, rec.run)
+			}
+			return report.Claims(stdout, judge.Answers(runs))
+		},
+	}
 }
 
 func reportCommand(stdout io.Writer) *cobra.Command {

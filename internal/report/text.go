@@ -143,16 +143,24 @@ func heartbeats(b *strings.Builder, r *judge.Run) {
 		return
 	}
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tw, "HEARTBEAT\tRENEWALS\tGAP MIN\tMEDIAN\tMAX\tVERB\tBYTES\n")
+	fmt.Fprintf(tw, "HEARTBEAT\tRENEWALS\tGAP MIN\tMEDIAN\tMAX\tVERB\tBYTES\tSTATUS REPORTS\tBYTES\n")
 	for _, h := range r.Heartbeats {
-		var verbs []string
-		for _, v := range slices.Sorted(maps.Keys(h.Verbs)) {
-			verbs = append(verbs, fmt.Sprintf("%s %d", v, h.Verbs[v]))
-		}
-		fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%s\t%d\n", short(h.Node, r.Cluster), h.Renewals, h.GapMin, h.GapMedian, h.GapMax, strings.Join(verbs, ", "), h.BytesMedian)
+		fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%s\t%d\t%s\t%d\n", short(h.Node, r.Cluster), h.Renewals, h.GapMin, h.GapMedian, h.GapMax, counted(h.Verbs), h.BytesMedian, counted(h.Status.Verbs), h.Status.BytesMedian)
 	}
 	_ = tw.Flush()
 	b.WriteString("\n")
+}
+
+// counted says how often each verb was used: "patch 1, update 39".
+func counted(verbs map[string]int) string {
+	var s []string
+	for _, v := range slices.Sorted(maps.Keys(verbs)) {
+		s = append(s, fmt.Sprintf("%s %d", v, verbs[v]))
+	}
+	if len(s) == 0 {
+		return "none"
+	}
+	return strings.Join(s, ", ")
 }
 
 // short is a node's name without the name of its cluster, which is the same for

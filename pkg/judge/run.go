@@ -141,6 +141,17 @@ type Heartbeat struct {
 	GapMax      float64        `json:"gapMax"`
 	Verbs       map[string]int `json:"verbs"`
 	BytesMedian int            `json:"bytesMedian"`
+	// Status sums up the kubelet's status reports in the same time, the other
+	// heartbeat.
+	Status Reports `json:"status"`
+}
+
+// Reports sums up accepted requests of one kind.
+type Reports struct {
+	Count       int            `json:"count"`
+	GapMedian   float64        `json:"gapMedian"`
+	Verbs       map[string]int `json:"verbs"`
+	BytesMedian int            `json:"bytesMedian"`
 }
 
 // A Difference says how much later the watch saw a milestone than the audit log.
@@ -539,18 +550,12 @@ func (j *judgement) gaps() {
 }
 
 func (j *judgement) heartbeats() {
-	type acc struct {
-		last  time.Duration
-		gaps  []float64
-		bytes []int
-		verbs map[string]int
-	}
-	accs := map[string]*acc{}
+	leases, reports := map[string]*series{}, map[string]*series{}
 	until := map[string]time.Duration{}
 	zero, _ := j.fold.Zero()
 	_, faulted := j.find(TypeInjected)
 	for _, n := range j.cfg.Nodes {
-		accs[n.Name] = &acc{verbs: map[string]int{}}
+		leases[n.Name], reports[n.Name] = &series{verbs: map[string]int{}}, &series{verbs: map[string]int{}}
 		until[n.Name], _ = j.observedUntil()
 		if faulted && slices.Contains(j.cfg.Target, n.Name) {
 			until[n.Name] = zero
@@ -558,39 +563,64 @@ func (j *judgement) heartbeats() {
 	}
 	for _, e := range j.events {
 		kind, name, _ := strings.Cut(e.Object, " ")
-		a := accs[name]
-		if e.Source != "audit" || kind != "leases" || a == nil || e.Detail["code"] != "200" || e.Type == "get" {
+		if e.Source != "audit" || leases[name] == nil || e.Detail["code"] != "200" || e.Type == "get" {
 			continue
 		}
 		at := j.clock.when(e)
-		if at > until[name] {
-			continue
-		}
-		if a.last > 0 {
-			a.gaps = append(a.gaps, (at - a.last).Seconds())
-		}
-		a.last = at
-		a.verbs[e.Type]++
-		if n, err := strconv.Atoi(e.Detail["bytes"]); err == nil {
-			a.bytes = append(a.bytes, n)
+		switch {
+		case at > until[name]:
+		case kind == "leases":
+			leases[name].add(e, at)
+		case kind == "nodes/status" && e.Detail["user"] == nodeUser+name:
+			reports[name].add(e, at)
 		}
 	}
 	for _, n := range j.cfg.Nodes {
-		a := accs[n.Name]
-		h := Heartbeat{Node: n.Name, Verbs: a.verbs}
-		for _, v := range a.verbs {
-			h.Renewals += v
-		}
-		if len(a.gaps) > 0 {
-			slices.Sort(a.gaps)
-			h.GapMin, h.GapMedian, h.GapMax = round(a.gaps[0]), round(a.gaps[len(a.gaps)/2]), round(a.gaps[len(a.gaps)-1])
-		}
-		if len(a.bytes) > 0 {
-			slices.Sort(a.bytes)
-			h.BytesMedian = a.bytes[len(a.bytes)/2]
+		l, s := leases[n.Name], reports[n.Name]
+		h := Heartbeat{Node: n.Name, Renewals: l.count(), Verbs: l.verbs, BytesMedian: middle(l.bytes),
+			Status: Reports{Count: s.count(), GapMedian: round(middle(s.gaps)), Verbs: s.verbs, BytesMedian: middle(s.bytes)}}
+		if len(l.gaps) > 0 {
+			h.GapMin, h.GapMedian, h.GapMax = round(slices.Min(l.gaps)), round(middle(l.gaps)), round(slices.Max(l.gaps))
 		}
 		j.run.Heartbeats = append(j.run.Heartbeats, h)
 	}
+}
+
+// A series is accepted requests of one kind.
+type series struct {
+	last  time.Duration
+	gaps  []float64
+	bytes []int
+	verbs map[string]int
+}
+
+func (s *series) add(e observe.Event, at time.Duration) {
+	if s.last > 0 {
+		s.gaps = append(s.gaps, (at - s.last).Seconds())
+	}
+	s.last = at
+	s.verbs[e.Type]++
+	if n, err := strconv.Atoi(e.Detail["bytes"]); err == nil {
+		s.bytes = append(s.bytes, n)
+	}
+}
+
+func (s *series) count() int {
+	n := 0
+	for _, v := range s.verbs {
+		n += v
+	}
+	return n
+}
+
+// middle is the upper median, zero of nothing.
+func middle[T cmp.Ordered](values []T) T {
+	if len(values) == 0 {
+		var none T
+		return none
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
 }
 
 func (j *judgement) cost() {

@@ -1,0 +1,26 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/flatline-chaos/flatline/pkg/judge"
+)
+
+// Claims writes what runs say of the statements of the reference document, as a
+// table in Markdown.
+func Claims(out io.Writer, answers []judge.Answer) error {
+	var b strings.Builder
+	b.WriteString("| claim | said | verdict | measured | runs |\n|---|---|---|---|--:|\n")
+	open := 0
+	for _, a := range answers {
+		if a.Verdict == judge.Open {
+			open++
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d |\n", a.ID, cell(a.Said), a.Verdict, cell(a.Measured), len(a.Runs))
+	}
+	fmt.Fprintf(&b, "\n%d of %d are answered.\n", len(answers)-open, len(answers))
+	_, err := io.WriteString(out, b.String())
+	return err
+}
