@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ func Summary(out io.Writer, runs []*judge.Run) error {
 	for _, g := range group(runs) {
 		fmt.Fprintf(tw, "%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t%s\n", g.title, g.from, len(g.values), g.values[0], quantile(g.values, 0.5), g.values[len(g.values)-1], g.window)
 	}
+	branches(tw, runs)
 	fmt.Fprintf(tw, "\nWATCH LATER THAN AUDIT, MS\t\tN\tMIN\tMEDIAN\tP99\tMAX\n")
 	var all []float64
 	byName := map[string][]float64{}
@@ -47,6 +49,43 @@ func Summary(out io.Writer, runs []*judge.Run) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// branches counts which branch each milestone took that has more than one, and says
+// why of every one that did not take the first.
+func branches(w io.Writer, runs []*judge.Run) {
+	type key struct{ milestone, branch string }
+	count := map[key]int{}
+	var order []key
+	var late []string
+	for _, r := range runs {
+		for _, m := range r.Milestones {
+			if m.Window == nil || m.Window.Branch == "" || len(m.Window.Intervals) < 2 || !slices.Contains(r.Target, m.Node) {
+				continue
+			}
+			k := key{m.Title(), m.Window.Branch}
+			if count[k] == 0 {
+				order = append(order, k)
+			}
+			count[k]++
+			if m.Window.Branch != m.Window.Intervals[0].Branch {
+				late = append(late, fmt.Sprintf("%s\t%s\t%s", r.RunID, m.Title(), m.Explain()))
+			}
+		}
+	}
+	if len(order) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nMILESTONE\tBRANCH\tRUNS\n")
+	slices.SortStableFunc(order, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.milestone, b.milestone), cmp.Compare(a.branch, b.branch))
+	})
+	for _, k := range order {
+		fmt.Fprintf(w, "%s\t%s\t%d\n", k.milestone, k.branch, count[k])
+	}
+	for _, l := range late {
+		fmt.Fprintf(w, "  %s\n", l)
+	}
 }
 
 func delays(w io.Writer, name string, ms []float64) {

@@ -49,10 +49,10 @@ func (t *Target) everyTarget(ctx context.Context, since time.Time, want func(cer
 	return all, strings.Join(states, "; "), nil
 }
 
-// touch writes to the targets' requests that were not served, so that controllers
+// touchRequests writes to the requests that were not served, so that controllers
 // look at them at once.
-const touchRequests = admin + `get csr -o go-template='{{range .items}}{{if not .status.certificate}}{{.metadata.name}} {{end}}{{end}}' | xargs -r -n1 -I{} ` +
-	admin + `annotate csr {} flatline.dev/touched="$(date +%s.%N)" --overwrite >/dev/null`
+const touchRequests = "names=$(" + admin + `get csr -o go-template='{{range .items}}{{if not .status.certificate}}{{.metadata.name}} {{end}}{{end}}') && ` +
+	`{ [ -z "$names" ] || ` + admin + `annotate csr $names flatline.dev/touched="$(date +%s)" --overwrite >/dev/null; }`
 
 // release takes a fault back by a script on the control-plane node that prints the
 // time, and touches the requests if the experiment says so.

@@ -818,6 +818,8 @@ func (j *judgement) contamination() []string {
 			controller[e.Object] = e.Detail["id"]
 		case TypeInterrupted:
 			why = append(why, "the run was interrupted")
+		case TypeInjectFailed: // of a later part: the first was there
+			why = append(why, "the fault did not go its way: "+e.Detail["why"])
 		}
 	}
 	return append(why, j.run.ControlChanges...)
