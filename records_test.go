@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/flatline-chaos/flatline/internal/report"
@@ -42,8 +44,8 @@ func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
 	}
 }
 
-// The picture of the README is drawn from a record, like every other.
-func TestPictureOfTheREADME(t *testing.T) {
+// The picture and the table of the README are of one run on record.
+func TestRunOfTheREADME(t *testing.T) {
 	files, err := filepath.Glob("docs/evidence/csr-denied-fast/*-7542.jsonl.gz")
 	if err != nil || len(files) != 1 {
 		t.Fatalf("its record is gone: %v %v", files, err)
@@ -60,12 +62,21 @@ func TestPictureOfTheREADME(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var drawn bytes.Buffer
-	if err := report.SVG(&drawn, trace, run); err != nil {
+	var picture, table bytes.Buffer
+	if err := errors.Join(report.SVG(&picture, trace, run), report.Text(&table, run)); err != nil {
 		t.Fatal(err)
 	}
-	const picture = "docs/csr-denied.svg"
-	if have, err := os.ReadFile(picture); err != nil || !bytes.Equal(have, drawn.Bytes()) {
-		t.Errorf("%s is not what is drawn today: bin/flatline report -o svg -f %s %s (%v)", picture, picture, files[0], err)
+	const file = "docs/csr-denied.svg"
+	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, picture.Bytes()) {
+		t.Errorf("%s is not what is drawn today: bin/flatline report -o svg -f %s %s (%v)", file, file, files[0], err)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(table.String()) {
+		if line = strings.TrimRight(line, " \n"); line != "" && !bytes.Contains(readme, []byte("\n    "+line+"\n")) {
+			t.Errorf("README.md does not have this line of bin/flatline judge %s: %s", files[0], line)
+		}
 	}
 }

@@ -248,7 +248,7 @@ func (l *Live) clear() {
 func Line(m judge.Result) string {
 	s := fmt.Sprintf("%-22s %s", m.Title(), m.Node)
 	if m.Seconds != nil {
-		s += fmt.Sprintf("  +%.2f s", *m.Seconds)
+		s += fmt.Sprintf("  %+.2f s", *m.Seconds)
 	}
 	if inside, judged := m.Inside(); judged {
 		v := cross

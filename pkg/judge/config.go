@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,8 +75,11 @@ type FaultPlan struct {
 	} `json:"certificate"`
 	// Kubelet "stopped" means that the target's kubelet is stopped as well.
 	Kubelet string `json:"kubelet"`
-	// At is set where the fault comes some time after the kubelet was stopped.
-	At *struct{} `json:"at"`
+	// At is set where the fault comes some time after the kubelet was stopped: After
+	// is the milestone from which that time counts.
+	At *struct {
+		After string `json:"after"`
+	} `json:"at"`
 	// Release takes the fault back while the node is left to itself.
 	Release *Release `json:"release"`
 }
@@ -98,7 +102,14 @@ func (p FaultPlan) restartsController() bool {
 }
 
 // approves says whether a request is approved while the fault is in place.
-func (p FaultPlan) approves() bool { return p.Type != "csr-denied" && p.Type != "csr-refused" }
+func (p FaultPlan) approves() bool {
+	return !slices.Contains([]string{"csr-denied", "csr-refused", "kcm-stopped", "kcm-frozen", "kcm-killed"}, p.Type)
+}
+
+// afterMark says whether it comes when the node was given up already.
+func (p FaultPlan) afterMark() bool {
+	return p.At != nil && slices.Index(Names, p.At.After) >= slices.Index(Names, ReadyUnknown)
+}
 
 // An Expectation names a milestone of the target that must occur inside its
 // window (expect) or must not occur at all (never).

@@ -479,7 +479,12 @@ func (f *Fold) inUse(node string, n *nodeState) {
 func (f *Fold) own(e observe.Event) {
 	kind, name, _ := strings.Cut(e.Object, " ")
 	user, isNode := strings.CutPrefix(e.Detail["user"], nodeUser)
-	if kind == "certificatesigningrequests" && name != "" && isNode && (e.Source == "watch" || e.Detail["agent"] == "kubelet") {
+	if kind != "certificatesigningrequests" || name == "" || !isNode || e.Source != "watch" && e.Detail["agent"] != "kubelet" {
+		return
+	}
+	if !isClientSigner(e.Detail["signer"]) {
+		f.owners[name] = "" // only a watch shows that, and the kubelet waits for these too
+	} else if _, known := f.owners[name]; !known {
 		f.owners[name] = user
 	}
 }
@@ -678,14 +683,17 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 		if seen {
 			_, seen = first.Seen[source]
 		}
-		if is && !was && seen && name == NoExecuteTainted && !f.reached(RepairDone, node) {
+		if !is || was {
+			continue
+		}
+		note := ""
+		if name == NoExecuteTainted && source == "audit" {
+			f.spends = append(f.spends, spend{node, at})
+			note = f.whyLate(node, at)
+		}
+		if seen && name == NoExecuteTainted && !f.reached(RepairDone, node) {
 			f.mark(Key{name, node, Again}, source, at, "")
-		} else if is && !was {
-			note := ""
-			if name == NoExecuteTainted && source == "audit" {
-				f.spends = append(f.spends, spend{node, at})
-				note = f.whyLate(node, at)
-			}
+		} else {
 			f.mark(Key{name, node, ""}, source, at, note)
 		}
 	}
@@ -714,8 +722,11 @@ func (f *Fold) addWatch(e observe.Event, at time.Duration, kind, name string) {
 		f.pod(e, at, d["ns"]+"/"+name)
 	case kind == "pods":
 		f.podList(e)
-	case kind == "certificatesigningrequests" && isClientSigner(d["signer"]) && strings.HasPrefix(d["user"], nodeUser):
-		f.csr(e, at, name)
+	case kind == "certificatesigningrequests" && strings.HasPrefix(d["user"], nodeUser):
+		f.own(e)
+		if isClientSigner(d["signer"]) {
+			f.csr(e, at, name)
+		}
 	}
 }
 
@@ -731,7 +742,6 @@ func (f *Fold) csr(e observe.Event, at time.Duration, name string) {
 		f.asked(node, "watch", at, name)
 	}
 	f.csrs[name] = true
-	f.own(e)
 	if e.Type != "modified" {
 		return
 	}

@@ -78,6 +78,11 @@ func (f *Fold) WindowOf(k Key) Window {
 	case KubeletStarted, KubeletStopped, FaultStruck:
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case CSRCreated:
+		if repaired, ok := f.Get(after(RepairDone)); ok {
+			if m, asked := f.Get(k); !asked || m.At > repaired.At {
+				return derived(RepairDone, "start of the kubelet; the spare certificate is past its rotation deadline", Interval{Min: 0, Max: 6})
+			}
+		}
 		if f.fault.Certificate.Mint > 0 && f.fault.Certificate.Rotate != "later" {
 			return derived(KubeletStarted, "start of the kubelet; a certificate past its rotation deadline is rotated at once", Interval{Min: 0, Max: 5})
 		}
@@ -233,12 +238,14 @@ func (f *Fold) approval(node string) Window {
 	created := Key{CSRCreated, node, ""}
 	n := f.nodes[node]
 	switch {
-	case n != nil && !n.target, f.fault.approves() && f.fault.Type != "kcm-stopped":
+	case n != nil && !n.target, f.fault.approves(), f.fault.Kubelet != "": // a kubelet that is stopped asks when all is repaired
 		return Window{Class: Derived, after: created, Why: "the approver acts on the event", Intervals: []Interval{{Min: 0, Max: 2}}}
-	case f.fault.Type == "kcm-stopped":
+	case f.fault.restartsController():
 		return Window{Class: Derived, after: Key{ControllerLeads, node, ""}, Why: "the new leader lists what waits", Intervals: []Interval{{Min: 0, Max: 6}}}
 	case f.fault.Release == nil:
 		return Window{Class: Ordered, after: Key{FaultInjected, node, ""}}
+	case f.fault.Type == "kcm-frozen": // nobody has derived when
+		return Window{Class: Ordered, after: Key{FaultReleased, node, ""}}
 	}
 	return f.served(node, CSRCreated, "approver")
 }
@@ -306,8 +313,11 @@ func (f *Fold) restarted(node string, toleration time.Duration) bool {
 // (node_lifecycle_controller.go: probeTimestamp of a node it has not seen yet).
 func (f *Fold) afterController(node string) (Window, bool) {
 	g, pass := f.tim.G.Seconds(), f.tim.Pass().Seconds()
+	if f.fault.afterMark() {
+		return Window{}, false
+	}
 	leads, ok := f.Get(Key{Name: ControllerLeads, Node: node})
-	if stall, stalled := f.Get(Key{Name: LeaseStalled, Node: node}); f.fault.Type == "kcm-stopped" && (!ok || !stalled || leads.At > stall.At) {
+	if stall, stalled := f.Get(Key{Name: LeaseStalled, Node: node}); f.fault.restartsController() && (!ok || !stalled || leads.At > stall.At) {
 		return Window{Class: Derived, after: Key{ControllerLeads, node, ""}, Intervals: []Interval{{Min: g + 0.2, Max: g + pass + 6}},
 			Why: fmt.Sprintf("first pass of the new leader, up to 5 s after it leads, then the grace G = %s and the next pass P' = %.2f s", Duration(f.tim.G), pass)}, true
 	}
