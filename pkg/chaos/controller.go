@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -12,9 +13,11 @@ import (
 
 const (
 	controllerManager  = "kube-controller-manager"
-	controllerManifest = "/etc/kubernetes/manifests/" + controllerManager + ".yaml"
-	// controllerContainer prints the id of its running container.
-	controllerContainer = `crictl ps -q --name '^` + controllerManager + `$' | head -n1 | cut -c1-13`
+	manifests          = "/etc/kubernetes/manifests/"
+	controllerManifest = manifests + controllerManager + ".yaml"
+	// controllerContainer prints the id of its running container. With pipefail it
+	// fails where nobody can tell, which must not look like none.
+	controllerContainer = `crictl ps -q --name '^` + controllerManager + `$' | cut -c1-13 | sed -n 1p`
 	// controllerProcess prints its process, which a node sees under its whole name.
 	controllerProcess = `pgrep -o -f '^` + controllerManager + ` '`
 )
@@ -29,7 +32,10 @@ func (t *Target) stopped(at time.Time, id string) {
 // "stopped" the target cannot heal when it is back.
 type controllerStopped struct{}
 
-const restoreManifest = "[ -e manifest ] || exit 0\nmv manifest " + controllerManifest + " && date +%s.%N"
+// restoreManifest has the kubelet see all of the manifest at once: it passes over
+// names that begin with a dot (kubelet/config/file_linux.go). A plain mv would copy,
+// since the run's folder may be on another file system.
+const restoreManifest = "[ -e manifest ] || exit 0\ncp -p manifest " + manifests + ".flatline && mv " + manifests + ".flatline " + controllerManifest + " && rm manifest && date +%s.%N"
 
 // Undo moves the manifest back. What waits is not deleted: without a controller
 // nobody serves it before the target is repaired.
@@ -45,7 +51,13 @@ func (f *controllerStopped) Release(ctx context.Context, t *Target) (time.Time, 
 // Inject moves the manifest, gives the target its certificate, and waits until the
 // container is gone: the kubelet looks every second, and lists every 20 s.
 func (f *controllerStopped) Inject(ctx context.Context, t *Target) error {
-	out, err := t.ControlPlane.script(ctx, nil, inStage(t.RunID, fmt.Sprintf("set -e\nid=$(%s)\nat=$(date +%%s.%%N)\nmv %s manifest\necho $at $id", controllerContainer, controllerManifest)))
+	out, err := t.ControlPlane.script(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
+id=$(%s)
+cp -p %[2]s manifest.new
+sync manifest.new; mv manifest.new manifest
+at=$(date +%%s.%%N)
+rm %[2]s
+echo $at $id`, controllerContainer, controllerManifest)))
 	if err != nil {
 		return fmt.Errorf("moving the manifest of %s: %w", controllerManager, err)
 	}
@@ -55,7 +67,7 @@ func (f *controllerStopped) Inject(ctx context.Context, t *Target) error {
 		return fmt.Errorf("moving the manifest of %s: %w", controllerManager, err)
 	}
 	t.injected(at, "the manifest of "+controllerManager+" is moved out")
-	gone, err := t.ControlPlane.when(ctx, fmt.Sprintf("for i in $(seq 400); do [ -n \"$(%s)\" ] || { date +%%s.%%N; exit 0; }; sleep 0.1; done\necho 'the container does not end' >&2; exit 1", controllerContainer))
+	gone, err := t.ControlPlane.when(ctx, fmt.Sprintf("set -o pipefail\nfor i in $(seq 400); do id=$(%s) && [ -z \"$id\" ] && { date +%%s.%%N; exit 0; }; sleep 0.1; done\necho 'the container does not end' >&2; exit 1", controllerContainer))
 	if err != nil {
 		return fmt.Errorf("waiting for the container of %s to end: %w", controllerManager, err)
 	}
@@ -66,7 +78,7 @@ func (f *controllerStopped) Inject(ctx context.Context, t *Target) error {
 // Witness sees it in place while the manifest is out, and biting while there is no
 // container.
 func (f *controllerStopped) Witness(ctx context.Context, t *Target) (Evidence, error) {
-	out, err := t.ControlPlane.script(ctx, nil, fmt.Sprintf("[ -e %s ] && echo there || echo out\n%s", controllerManifest, controllerContainer))
+	out, err := t.ControlPlane.script(ctx, nil, fmt.Sprintf("set -o pipefail\n[ -e %s ] && echo there || echo out\n%s", controllerManifest, controllerContainer))
 	if err != nil {
 		return Evidence{}, fmt.Errorf("looking at the manifest of %s: %w", controllerManager, err)
 	}
@@ -83,7 +95,9 @@ func (f *controllerStopped) Witness(ctx context.Context, t *Target) (Evidence, e
 // keeps its identity, and its Lease for as long as nobody else wants it.
 type controllerFrozen struct{}
 
-const thaw = "p=$(" + controllerProcess + ") && kill -CONT $p && date +%s.%N"
+// thaw has nothing to do where there is no process, which pgrep says with a 1: one
+// that was started since is not frozen.
+const thaw = "p=$(" + controllerProcess + ") || exit $(($? > 1))\nkill -CONT $p && date +%s.%N"
 
 // Undo lets it go on.
 func (f *controllerFrozen) Undo(t *Target) []Step {
@@ -127,7 +141,7 @@ func (f *controllerKilled) Undo(t *Target) []Step { return withoutRequests(t) }
 
 // Inject kills it.
 func (f *controllerKilled) Inject(ctx context.Context, t *Target) error {
-	out, err := t.ControlPlane.script(ctx, nil, "id=$("+controllerContainer+")\np=$("+controllerProcess+") && at=$(date +%s.%N) && kill -KILL $p && echo $at $id")
+	out, err := t.ControlPlane.script(ctx, nil, "set -eo pipefail\nid=$("+controllerContainer+")\n[ -n \"$id\" ] || { echo 'no container runs' >&2; exit 1; }\np=$("+controllerProcess+")\nat=$(date +%s.%N)\nkill -KILL $p\necho $at $id")
 	if err != nil {
 		return fmt.Errorf("killing %s: %w", controllerManager, err)
 	}
@@ -147,10 +161,10 @@ func (f *controllerKilled) Witness(ctx context.Context, t *Target) (Evidence, er
 	if f.id == "" {
 		return Evidence{}, nil
 	}
-	out, err := t.ControlPlane.script(ctx, nil, controllerContainer)
+	out, err := t.ControlPlane.script(ctx, nil, "set -o pipefail\n"+controllerContainer)
 	if err != nil {
 		return Evidence{}, fmt.Errorf("looking for the container of %s: %w", controllerManager, err)
 	}
-	id := strings.TrimSpace(out)
+	id := cmp.Or(strings.TrimSpace(out), "none")
 	return Evidence{InPlace: true, Biting: id != f.id, Seen: "container " + id + ", was " + f.id}, nil
 }

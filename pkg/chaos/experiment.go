@@ -544,12 +544,15 @@ func validateExpectations(p *field.Path, xs []judge.Expectation, canaries Canari
 		perCanary := x.Milestone == judge.PodEvicted || x.Milestone == judge.ReplacementReady
 		switch {
 		case x.Milestone == judge.CSRRepeated:
-			if n, err := strconv.Atoi(x.Subject); err != nil || n < 2 {
+			if n, err := strconv.Atoi(x.Subject); err != nil || n < 2 || strconv.Itoa(n) != x.Subject {
 				errs = append(errs, field.Invalid(at.Child("subject"), x.Subject, "the number of the request, from 2"))
 			}
-		case x.Milestone == judge.NoExecuteTainted && x.Subject == judge.Again:
+		case x.Milestone == judge.NoExecuteTainted:
+			if x.Subject != "" && x.Subject != judge.Again {
+				errs = append(errs, field.NotSupported(at.Child("subject"), x.Subject, []string{judge.Again}))
+			}
 		case x.Subject != "" && !perCanary:
-			errs = append(errs, field.Forbidden(at.Child("subject"), "only "+judge.PodEvicted+", "+judge.ReplacementReady+" and "+judge.CSRRepeated+" have one"))
+			errs = append(errs, field.Forbidden(at.Child("subject"), "only "+judge.PodEvicted+", "+judge.ReplacementReady+", "+judge.CSRRepeated+" and "+judge.NoExecuteTainted+" have one"))
 		case perCanary && len(canaries.Tolerations) == 0:
 			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, "there is no canary for it in spec.canaries.tolerations"))
 		case x.Subject != "" && !slices.Contains(canaries.subjects(), x.Subject):

@@ -86,17 +86,16 @@ func kubeletPID(ctx context.Context, n Node) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// stopKubelets stops the targets' kubelets. The repair starts them again.
-func (t *Target) stopKubelets(ctx context.Context) (time.Time, error) {
-	var first time.Time
+// stopKubelets stops the targets' kubelets and returns when each was stopped. The
+// repair starts them again.
+func (t *Target) stopKubelets(ctx context.Context) ([]time.Time, error) {
+	var times []time.Time
 	for _, n := range t.Nodes {
 		at, err := n.when(ctx, "date +%s.%N; systemctl stop kubelet")
 		if err != nil {
-			return time.Time{}, fmt.Errorf("stopping the kubelet of %s: %w", n.Name, err)
+			return nil, fmt.Errorf("stopping the kubelet of %s: %w", n.Name, err)
 		}
-		if first.IsZero() {
-			first = at
-		}
+		times = append(times, at)
 	}
-	return first, nil
+	return times, nil
 }

@@ -79,7 +79,7 @@ func (n *shellNode) stub(name, body string) {
 
 // here puts the folders of a node below the test's.
 func (n *shellNode) here(script string) string {
-	return strings.NewReplacer("/var/lib/flatline", n.root+"/flatline", pkiDir, n.root+"/pki").Replace(script)
+	return strings.NewReplacer("/var/lib/flatline", n.root+"/flatline", pkiDir, n.root+"/pki", "/etc/kubernetes", n.root+"/etc").Replace(script)
 }
 
 func (n *shellNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error {
@@ -89,7 +89,7 @@ func (n *shellNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer,
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = n.root
-	cmd.Env = []string{"PATH=" + n.root + "/bin:" + os.Getenv("PATH"), "HOME=" + n.root}
+	cmd.Env = []string{"PATH=" + n.root + "/bin:" + os.Getenv("PATH"), "HOME=" + n.root, "BASH_ENV=" + n.root + "/profile"}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%w: %s", err, stderr.String())

@@ -134,7 +134,7 @@ func leftover(state map[string]map[string]string) string {
 		if why := state[object]["unreadable"]; why != "" {
 			return object + ": " + why
 		}
-		for key, clean := range map[string]string{"staged": "", "ours": "0", "timers": "0", "pending": "absent"} {
+		for key, clean := range map[string]string{"staged": "", "ours": "0", "timers": "0", "pending": "absent", "frozen": "0"} {
 			if v, read := state[object][key]; read && v != clean {
 				return fmt.Sprintf("%s has %s %s", object, key, v)
 			}

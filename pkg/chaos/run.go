@@ -257,17 +257,44 @@ func (r *run) inject(ctx context.Context) error {
 	if spec.Kubelet == "" {
 		return nil
 	}
-	at, err := r.target.stopKubelets(ctx)
+	if spec.At == nil {
+		if err := r.oneMoreRenewal(ctx); err != nil {
+			return err
+		}
+	}
+	stopped, err := r.target.stopKubelets(ctx)
 	if err != nil {
 		return err
 	}
 	if spec.At != nil {
-		r.target.injected(at, "the kubelet is stopped")
+		r.target.injected(stopped[0], "the kubelet is stopped")
 	}
-	for _, n := range r.target.Nodes {
-		r.rec.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name})
+	for i, n := range r.target.Nodes {
+		r.rec.Emit(observe.Event{Stamp: stopped[i], Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name})
 	}
 	return nil
+}
+
+// oneMoreRenewal waits until every target has renewed its Lease under the fault: a
+// controller that does not see that meets it later as news.
+func (r *run) oneMoreRenewal(ctx context.Context) error {
+	tim, err := r.cfg.Timing()
+	if err != nil {
+		return err
+	}
+	err = r.wait(ctx, 2*tim.I()+5*time.Second, func(f *judge.Fold) bool {
+		zero, began := f.Zero()
+		for _, n := range r.target.Nodes {
+			if !began || f.Renewed(n.Name) <= zero {
+				return false
+			}
+		}
+		return true
+	})
+	if errors.Is(err, errTooLate) {
+		return errors.New("no Lease was renewed under the fault, although the kubelet ran")
+	}
+	return err
 }
 
 // strike is the fault itself.

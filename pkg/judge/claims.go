@@ -128,7 +128,7 @@ func statements() []statement {
 			}
 			return isOnly(verbs, "update"), tally(verbs) + " by kubelets"
 		}},
-		{"C07", "the node's status goes out every 60 s, --node-status-update-frequency is 60 s", true, []string{"control", "csr-denied"}, func(rs []*Run) (string, string) {
+		{"C07", "the node's status goes out every 60 s, --node-status-update-frequency is 60 s", true, []string{"control", "control-long", "csr-denied"}, func(rs []*Run) (string, string) {
 			gaps := perHeartbeat(rs, func(h Heartbeat) (float64, bool) { return h.Status.GapMedian, h.Status.Count > 2 })
 			flag := rs[0].Flags["kubelet"]
 			flags := fmt.Sprintf("nodeStatusUpdateFrequency %s, nodeStatusReportFrequency %s", flag["nodeStatusUpdateFrequency"].Value, flag["nodeStatusReportFrequency"].Value)

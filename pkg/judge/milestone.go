@@ -289,6 +289,14 @@ func (f *Fold) Certificate(node string) (notAfter time.Time, rotatedAt time.Dura
 	return time.Time{}, 0
 }
 
+// Renewed is the time of a node's last accepted renewal, as far as it was seen.
+func (f *Fold) Renewed(node string) time.Duration {
+	if n := f.nodes[node]; n != nil {
+		return max(n.renewed["audit"], n.renewed["watch"])
+	}
+	return 0
+}
+
 // Now is the latest time that any event has shown.
 func (f *Fold) Now() time.Duration { return f.now }
 
