@@ -145,7 +145,9 @@ func (f *frame) shades(tr *judge.Trace, height float64) {
 		f.add(`<rect class="shade %s" x="%s" y="20" width="%s" height="%s"><title>%s: %s to %s</title></rect>`, class, n(x0), n(max(x1-x0, 1)), n(height-20), name, signed(s.From), signed(s.To))
 	}
 	for _, s := range tr.Fault.Spans {
-		shade("fault", "fault", s)
+		if s.State == "fault" {
+			shade("fault", "fault", s)
+		}
 	}
 	for _, s := range tr.Phases.Spans {
 		if s.State == "undo" || s.State == "repair" {
@@ -271,7 +273,7 @@ var looks = map[string]string{
 	"True": "good", "running": "good", "answers": "good", "Issued": "good", "good": "good",
 	"Unknown": "slash", "unready": "slash", "Approved": "slash", "terminating": "cross",
 	"False": "cross", "exited": "cross", "expired": "cross", "Denied": "cross", "Failed": "cross", "gap": "cross", "stalled": "cross", "fault": "cross",
-	"pending": "dots", "Pending": "dots", "stopped": "dots", "undo": "dots", "repair": "dots", "NoSchedule": "slash", "NoExecute": "cross",
+	"pending": "dots", "Pending": "dots", "released": "dots", "stopped": "dots", "undo": "dots", "repair": "dots", "NoSchedule": "slash", "NoExecute": "cross",
 }
 
 func fill(state string) string {

@@ -362,6 +362,7 @@ func story(r *judge.Run) string {
 		judge.LeaseStalled:       "the Lease was renewed for the last time",
 		judge.ReadyUnknown:       "Ready became Unknown",
 		judge.PodEvicted:         "the first pod was evicted",
+		judge.LeaseResumed:       "the Lease was renewed again",
 		judge.ReadyTrue:          "the node was Ready again",
 	} {
 		if s, ok := at[name]; ok {

@@ -19,7 +19,8 @@ type Trace struct {
 	Nodes    []NodeTrace
 	// Phases are those of the run itself: setup, create, steady and so on.
 	Phases Lane
-	// Fault is the time from the injection to the undo.
+	// Fault is the time from the injection to the undo: fault, then released if it
+	// was taken back before.
 	Fault     Lane
 	Witnesses []Witness
 	// Leader is the identity that holds the election of kube-controller-manager,
@@ -251,6 +252,15 @@ func (t *tracer) addRun(e observe.Event, at float64, node string) {
 	case TypeInjected:
 		tr.Fault.enter(at, "fault", e.Detail["what"])
 		t.did(at, "injected: "+e.Detail["what"])
+	case TypeStruck:
+		t.did(at, "then: "+e.Detail["what"])
+	case TypeReleased:
+		tr.Fault.enter(at, "released", "")
+		t.did(at, "the fault was taken back, the node left to itself")
+	case TypeKubeletStopped:
+		t.did(at, "the kubelet of "+node+" was stopped")
+	case TypeStopped:
+		t.did(at, "container "+e.Detail["id"]+" of "+e.Object+" had ended")
 	case TypeUndone:
 		tr.Fault.enter(at, "", "")
 	case TypeKubeletStarted:
