@@ -14,7 +14,11 @@ import (
 )
 
 // otherwise lists recorded runs that did not pass, with their outcome.
-var otherwise = map[string]judge.Outcome{}
+var otherwise = map[string]judge.Outcome{
+	// A certificate of 60 s: the kubelet rotated 6.7 s before its end, and the open
+	// connection went on with the old one until the ten-second tick, 0.3 s after it.
+	"20261129t181143z-93c5": judge.OutcomeFail,
+}
 
 // Rules that change are tried on every run on record: a verdict that changes with
 // them is seen before it lands.

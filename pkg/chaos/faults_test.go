@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -823,20 +825,34 @@ func TestAttend(t *testing.T) {
 		made := time.Now()
 		serving := request("serving", "c1-worker2", made)
 		serving.Spec.SignerName = certv1.KubeletServingSignerName
-		target, events := fakeTarget(&fakeNode{}, &fakeNode{}, request("mine", "c1-worker2", made), request("other", "c1-worker3", made), request("control", "c1-worker", made),
+		target, _ := fakeTarget(&fakeNode{}, &fakeNode{}, request("mine", "c1-worker2", made), request("other", "c1-worker3", made), request("control", "c1-worker", made),
 			request("approved", "c1-worker2", made, certv1.CertificateApproved), request("denied", "c1-worker2", made, certv1.CertificateDenied), serving)
+		var mu sync.Mutex
+		var events []observe.Event
+		target.Emit = func(e observe.Event) { mu.Lock(); defer mu.Unlock(); events = append(events, e) }
+		toldOf := func() []observe.Event { mu.Lock(); defer mu.Unlock(); return slices.Clone(events) }
 		client := target.Client.(*fake.Clientset)
 		csrs := client.CertificatesV1().CertificateSigningRequests()
 		// The fake takes no notice of what the signer must be.
+		var away atomic.Bool
 		client.PrependReactor("list", "certificatesigningrequests", func(a kubetesting.Action) (bool, runtime.Object, error) {
 			if got := a.(kubetesting.ListAction).GetListRestrictions().Fields.String(); got != "spec.signerName="+clientSigner {
 				t.Errorf("listed %s", got)
+			}
+			if away.Load() {
+				return true, nil, errors.New("connection refused")
 			}
 			_, all, err := kubetesting.ObjectReaction(client.Tracker())(a)
 			if list, ok := all.(*certv1.CertificateSigningRequestList); ok {
 				list.Items = slices.DeleteFunc(list.Items, func(c certv1.CertificateSigningRequest) bool { return c.Spec.SignerName != clientSigner })
 			}
 			return true, all, err
+		})
+		// Somebody else writes to the next request before the first denial.
+		var tries atomic.Int32
+		client.PrependReactor("update", "certificatesigningrequests", func(a kubetesting.Action) (bool, runtime.Object, error) {
+			conflict := a.(kubetesting.UpdateAction).GetObject().(*certv1.CertificateSigningRequest).Name == "next" && tries.Add(1) == 1
+			return conflict, nil, apierrors.NewConflict(schema.GroupResource{Resource: "certificatesigningrequests"}, "next", errors.New("changed"))
 		})
 		updates := func() (names []string) {
 			for _, a := range client.Actions() {
@@ -861,30 +877,22 @@ func TestAttend(t *testing.T) {
 				t.Errorf("%s is %s, want %s: %v", name, observe.CSRState(c), want, err)
 			}
 		}
-		// The kubelet asks again. In between somebody else may write to the request: it is
-		// denied at the next look, and nobody is told.
-		conflicts := 0
-		client.PrependReactor("update", "certificatesigningrequests", func(kubetesting.Action) (bool, runtime.Object, error) {
-			conflicts++
-			return conflicts == 1, nil, apierrors.NewConflict(schema.GroupResource{Resource: "certificatesigningrequests"}, "next", errors.New("changed"))
-		})
+		// The kubelet asks again. What meets a conflict is denied at the next look, and
+		// nobody is told.
 		if _, err := csrs.Create(ctx, request("next", "c1-worker2", made), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if c, err := csrs.Get(ctx, "next", metav1.GetOptions{}); err != nil || observe.CSRState(c) != "Denied" || conflicts != 2 || len(*events) > 0 {
-			t.Errorf("the next is %s after %d tries, %v; told %v", observe.CSRState(c), conflicts, err, *events)
+		if c, err := csrs.Get(ctx, "next", metav1.GetOptions{}); err != nil || observe.CSRState(c) != "Denied" || tries.Load() != 2 || len(toldOf()) > 0 {
+			t.Errorf("the next is %s after %d tries, %v; told %v", observe.CSRState(c), tries.Load(), err, toldOf())
 		}
 		// An API server that does not answer is told of, and no end.
-		away := true
-		client.PrependReactor("list", "certificatesigningrequests", func(kubetesting.Action) (bool, runtime.Object, error) {
-			return away, nil, errors.New("connection refused")
-		})
+		away.Store(true)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(*events) == 0 || (*events)[0].Type != judge.TypeWitnessFailed || !strings.Contains((*events)[0].Detail["why"], "connection refused") {
-			t.Errorf("told %v", *events)
+		if e := toldOf(); len(e) == 0 || e[0].Type != judge.TypeWitnessFailed || !strings.Contains(e[0].Detail["why"], "connection refused") {
+			t.Errorf("told %v", e)
 		}
 		cancel()
 		synctest.Wait()

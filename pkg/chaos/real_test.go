@@ -14,7 +14,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,9 +25,11 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
-func realRun(t *testing.T, opts Options) *run {
+func realRun(t *testing.T, opts Options) *run { return realRunOf(t, "csr-denied", opts) }
+
+func realRunOf(t *testing.T, name string, opts Options) *run {
 	t.Helper()
-	exp, err := Load(experiments.FS, "csr-denied", "fast")
+	exp, err := Load(experiments.FS, name, "fast")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +41,42 @@ func realRun(t *testing.T, opts Options) *run {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// An API server reconciles its own roles when it starts. The one that the fault
+// changed must stay as it is: nothing is signed before the release.
+func TestRealSignerStaysOffWhenTheAPIServerRestarts(t *testing.T) {
+	r := realRunOf(t, "signer-off", Options{})
+	var restarted atomic.Bool
+	r.opts.Progress = func(u Update) {
+		logUpdates(t)(u)
+		if u.Milestone != nil && u.Milestone.Name == judge.CSRApproved && restarted.CompareAndSwap(false, true) {
+			go func() { // not here: the recorder waits
+				if _, err := r.target.ControlPlane.script(t.Context(), nil, "crictl stop $(crictl ps -q --name '^kube-apiserver$')"); err != nil {
+					t.Errorf("stopping the API server: %v", err)
+				}
+			}()
+		}
+	}
+	run, err := r.story(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]float64{}
+	for _, m := range run.Milestones {
+		if m.Seconds != nil {
+			at[m.Name] = *m.Seconds
+		}
+	}
+	changed := slices.ContainsFunc(run.Reasons, func(s string) bool { return strings.HasPrefix(s, "kube-apiserver changed identity") })
+	if !restarted.Load() || !changed {
+		t.Errorf("the API server was not restarted: %s %v", run.Outcome, run.Reasons)
+	}
+	if at[judge.CSRIssued] == 0 || at[judge.CSRIssued] < at[judge.FaultReleased] {
+		t.Errorf("issued at %g s, the right came back at %g s", at[judge.CSRIssued], at[judge.FaultReleased])
+	}
+	t.Logf("approved at %g s, issued at %g s, the right came back at %g s; %s %v", at[judge.CSRApproved], at[judge.CSRIssued], at[judge.FaultReleased], run.Outcome, run.Reasons)
+	nothingLeft(t, r.cluster.Name)
 }
 
 // noInjection says that it broke something and does not.

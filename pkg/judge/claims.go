@@ -114,6 +114,7 @@ func statements() []statement {
 			}
 			return Refuted, fmt.Sprintf("Ready=Unknown %s s after the last renewal with D = 40 s and a grace of %s: the grace counts", spreadOf(s), rs[0].Flags["kube-controller-manager"]["node-monitor-grace-period"].Value)
 		}},
+		{"C05", "a node's Lease carries acquireTime and leaseTransitions", false, nil, unanswered},
 		{"C06", "the node's status is written by PUT", false, nil, func(rs []*Run) (string, string) {
 			verbs := map[string]int{}
 			for _, r := range rs {
@@ -170,6 +171,8 @@ func statements() []statement {
 		{"C11", "Ready=Unknown after about 40 s without renewal", true, csrDenied, func(rs []*Run) (string, string) {
 			return about(took(rs, ReadyUnknown), 40, 5, "s after the last renewal")
 		}},
+		{"C12", "the node controller watches Lease and NodeStatus together", false, nil, unanswered},
+		{"C13", "after about 60 s NodeStatus fails too and the controller confirms the loss", true, nil, unanswered},
 		{"C14", "after about 65 s Ready becomes False", true, csrDenied, func(rs []*Run) (string, string) {
 			for _, r := range rs {
 				for _, m := range r.Milestones {
@@ -213,8 +216,13 @@ func statements() []statement {
 			}
 			return Depends, strings.Join(parts, "; ")
 		}},
+		{"C20", "rotation fails when the kubelet cannot load the new certificate", false, nil, unanswered},
+		{"C21", "once the certificate is invalid every request fails, Lease and NodeStatus at the same time", false, nil, unanswered},
 	}
 }
+
+// unanswered is for a statement that no rule answers yet.
+func unanswered([]*Run) (verdict, measured string) { return "", "" }
 
 // took collects how long a milestone of the targets took from its cause.
 func took(runs []*Run, name string) []float64 {

@@ -67,7 +67,7 @@ func testConfig(version string) *Config {
 		Flags: map[string]map[string]Flag{
 			"kubelet": {"nodeLeaseDurationSeconds": {"40", "configz"}},
 			"kube-controller-manager": {"node-monitor-grace-period": {"50s", "flagz"}, "node-monitor-period": {"5s", "flagz"},
-				"node-eviction-rate": {"0.1", "flagz"}},
+				"leader-elect-lease-duration": {Value: "15s"}, "leader-elect-retry-period": {Value: "2s"}, "node-eviction-rate": {"0.1", "flagz"}},
 		},
 		Nodes:  []Node{{"cp", "control-plane", "10.0.0.1"}, {"w1", "worker", "10.0.0.2"}, {"w2", "worker", "10.0.0.3"}},
 		Target: []string{"w1"}, ControlNodes: []string{"cp", "w2"}, Canaries: []string{"0s", "300s"}}

@@ -156,8 +156,8 @@ func TestWindowsOfFaults(t *testing.T) {
 		"a stopped kubelet's last renewal was before": {stoppedDead, nil, key(LeaseStalled), key(KubeletStopped), Derived, one(-10.9, 0.5)},
 		"a kubelet that was left dies of expiry":      {touched, nil, key(LeaseStalled), key(CertificateExpired), Derived, one(-10.9, 0.05)},
 
-		"a manifest that is back elects":         {stopped, nil, key(ControllerLeads), key(FaultReleased), Derived, one(15, 29)},
-		"a process that was killed elects":       {killed, nil, key(ControllerLeads), key(ControllerStopped), Derived, one(15, 25)},
+		"a manifest that is back elects":         {stopped, nil, key(ControllerLeads), key(FaultReleased), Derived, one(15, 28.4)},
+		"a process that was killed elects":       {killed, nil, key(ControllerLeads), key(ControllerStopped), Derived, one(15, 24.9)},
 		"the new leader gives a grace":           {stoppedDead, nil, key(ReadyUnknown), key(ControllerLeads), Derived, one(50.2, 61.05)},
 		"it gives one to who fell silent before": {stoppedDead, append(silent, leads(1, "a"), leads(40, "b")), key(ReadyUnknown), key(ControllerLeads), Derived, one(50.2, 61.05)},
 		"and none to who falls silent under it":  {stoppedDead, append(silent, leads(6, "a"), leads(7, "b")), key(ReadyUnknown), key(LeaseStalled), Derived, nextPass},

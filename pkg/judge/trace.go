@@ -212,8 +212,11 @@ func (t *tracer) follow() *Trace {
 		if at > tr.To && e.Source != "run" {
 			continue
 		}
-		if e.Source == "watch" {
+		switch e.Source {
+		case "watch":
 			tr.From = min(tr.From, t.seconds(e.At))
+		case "audit":
+			tr.From = min(tr.From, at)
 		}
 		t.add(e, at)
 	}

@@ -284,15 +284,22 @@ func (f *Fold) served(node, first, who string) Window {
 }
 
 // election is when a new kube-controller-manager leads: its process starts, waits
-// until the Lease of the one before is over (15 s since it has seen it, retries
-// every 2 to 2.4 s), and takes it (client-go tools/leaderelection).
+// for a whole Lease of the one before, counted from when it first saw it, with a try
+// every 1 to 2.2 retry periods, and takes it (client-go tools/leaderelection). To
+// start takes up to 2.5 s after a crash and up to 6 s with a manifest that was moved
+// back; 3 s are for the requests and the first of the Leases that it writes.
 func (f *Fold) election(node string) Window {
-	w := Window{Class: Derived, Why: "start of the process, then the Lease of the one before must run out: 15 s, tried every 2 to 4.4 s"}
-	if f.fault.Release != nil { // the manifest is moved back; the kubelet looks every second, and lists every 20 s
-		w.after, w.Intervals = Key{FaultReleased, node, ""}, []Interval{{Min: 15, Max: 29}}
-		return w
+	lease, err1 := f.cfg.seconds("kube-controller-manager", "leader-elect-lease-duration")
+	retry, err2 := f.cfg.seconds("kube-controller-manager", "leader-elect-retry-period")
+	if err1 != nil || err2 != nil {
+		return Window{Class: Ordered, after: Key{FaultInjected, node, ""}}
 	}
-	w.after, w.Intervals = Key{ControllerStopped, node, ""}, []Interval{{Min: 15, Max: 25}}
+	w := Window{Class: Derived, after: Key{ControllerStopped, node, ""}, Why: fmt.Sprintf("start of the process, then a whole Lease of the one before, %s, tried every %s to %s", Duration(lease), Duration(retry), Duration(retry*22/10))}
+	start := 2.5
+	if f.fault.Release != nil {
+		w.after, start = Key{FaultReleased, node, ""}, 6
+	}
+	w.Intervals = []Interval{{Min: lease.Seconds(), Max: start + lease.Seconds() + 2.2*retry.Seconds() + 3}}
 	return w
 }
 
