@@ -41,7 +41,7 @@ type Releaser interface {
 
 // An Attendant is a fault that has something to do for as long as it lasts.
 type Attendant interface {
-	// Attend works until ctx ends.
+	// Attend works until ctx ends, at the same time as the other methods.
 	Attend(ctx context.Context, t *Target)
 }
 

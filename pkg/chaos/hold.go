@@ -137,6 +137,8 @@ func (r *run) release(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("fault %s cannot be taken back without a repair", r.exp.Spec.Fault.Type)
 	}
+	r.acting.Lock()
+	defer r.acting.Unlock()
 	r.released.Store(true)
 	at, err := rel.Release(ctx, r.target)
 	if err != nil {
@@ -160,7 +162,9 @@ func (r *run) watchFault(ctx context.Context) {
 			return
 		}
 		look, cancel := context.WithTimeout(ctx, witnessEvery)
+		r.acting.Lock()
 		ev, err := r.fault.Witness(look, r.target)
+		r.acting.Unlock()
 		cancel()
 		switch {
 		case ctx.Err() != nil, r.released.Load(): // what was seen may be of either time

@@ -26,7 +26,8 @@ type Options struct {
 	// Cluster is one to use and keep. If nil, a cluster is created for the run
 	// and deleted after it.
 	Cluster *cluster.Cluster
-	// Progress, if not nil, is told what happens. It must not block.
+	// Progress, if not nil, is told what happens, one thing at a time. It must not
+	// block.
 	Progress func(Update)
 	// Log, if not nil, takes the words of the cluster's creation.
 	Log io.Writer
@@ -134,6 +135,8 @@ type run struct {
 	observing time.Time
 	cpu       time.Duration
 	stopAlive func()
+	telling   sync.Mutex
+	acting    sync.Mutex    // one thing at a time is done with the fault, but for Attend
 	coming    atomic.Int32  // strikes and releases still to come
 	released  atomic.Bool   // the fault was taken back before the undo
 	fired     sync.Map      // nodes whose dead-man timer was told to have fired
@@ -196,6 +199,8 @@ func (r *run) see(e observe.Event) {
 
 func (r *run) update(u Update) {
 	if r.opts.Progress != nil {
+		r.telling.Lock()
+		defer r.telling.Unlock()
 		u.Elapsed, u.Folder = time.Since(r.rec.Start()), r.dir
 		r.opts.Progress(u)
 	}
@@ -299,6 +304,8 @@ func (r *run) oneMoreRenewal(ctx context.Context) error {
 
 // strike is the fault itself.
 func (r *run) strike(ctx context.Context) error {
+	r.acting.Lock()
+	defer r.acting.Unlock()
 	defer func() { r.target.ca = nil }() // nothing more is to be signed
 	return r.fault.Inject(ctx, r.target)
 }
