@@ -60,11 +60,7 @@ func (t *Target) release(ctx context.Context, script string) (time.Time, error) 
 	if t.Spec.Release != nil && t.Spec.Release.Touch {
 		script = "set -o pipefail\n" + strings.Replace(script, "date +%s.%N", "date +%s.%N\n"+touchRequests, 1)
 	}
-	out, err := t.ControlPlane.script(ctx, nil, inStage(t.RunID, script))
-	if err != nil {
-		return time.Time{}, fmt.Errorf("taking the fault back: %w", err)
-	}
-	at, err := observe.ParseEpoch(out)
+	at, err := t.ControlPlane.when(ctx, inStage(t.RunID, script))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("taking the fault back: %w", err)
 	}
