@@ -62,6 +62,26 @@ func readAuthority(ctx context.Context, controlPlane observe.Node) (*authority, 
 	return a, nil
 }
 
+// newAuthority makes one that no cluster knows.
+func newAuthority(name string) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a CA: %w", err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(10 * 365 * 24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("making a CA: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("making a CA: %w", err)
+	}
+	return &authority{cert, key}, nil
+}
+
 // kubeletPEM makes a kubelet's client certificate and key in the form in which
 // the kubelet stores them: certificate first, then key (client-go
 // util/certificate/certificate_store.go). NotAfter is rounded up to the whole

@@ -33,7 +33,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 // newAuthority makes a CA as kubeadm does.
-func newAuthority(t *testing.T, key crypto.Signer) *authority {
+func testAuthority(t *testing.T, key crypto.Signer) *authority {
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(10 * 365 * 24 * time.Hour)}
@@ -62,7 +62,7 @@ func pkcs8(t *testing.T, key any) string {
 }
 
 func TestKubeletPEM(t *testing.T) {
-	ca := newAuthority(t, newKey(t))
+	ca := testAuthority(t, newKey(t))
 	notBefore := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	whole := time.Date(2026, 1, 2, 4, 0, 0, 0, time.UTC)
 	for _, tc := range []struct{ asked, want time.Time }{
@@ -111,7 +111,7 @@ func TestRotateNow(t *testing.T) {
 	for _, life := range []time.Duration{20 * time.Second, 40 * time.Second, spareLife} {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(123456789 * time.Nanosecond) // no whole second
-			ca := newAuthority(t, newKey(t))
+			ca := testAuthority(t, newKey(t))
 			text, err := ca.rotateNow("worker", life)
 			if err != nil {
 				t.Fatal(err)
@@ -158,7 +158,7 @@ func TestReadAuthority(t *testing.T) {
 	}
 	pkcs1 := block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaKey))
 	ec := block("EC PRIVATE KEY", ecDER)
-	certOf := func(key crypto.Signer) string { return block("CERTIFICATE", newAuthority(t, key).cert.Raw) }
+	certOf := func(key crypto.Signer) string { return block("CERTIFICATE", testAuthority(t, key).cert.Raw) }
 	for _, tc := range []struct {
 		name, text string
 		key        crypto.Signer

@@ -357,7 +357,7 @@ func crashCases(t *testing.T) []*crashCase {
 			t.Fatal(err)
 		}
 	}
-	ca := newAuthority(t, newKey(t))
+	ca := testAuthority(t, newKey(t))
 	pem := block("CERTIFICATE", ca.cert.Raw) + pkcs8(t, ca.key)
 	client := fake.NewClientset(binding(rotationRole, allNodes))
 	cases := []*crashCase{

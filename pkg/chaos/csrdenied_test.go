@@ -280,7 +280,7 @@ func TestInject(t *testing.T) {
 	worker := &fakeNode{answer: func(context.Context, string) (string, error) { return "1002.500000000\n", nil }}
 	control := &fakeNode{answer: now}
 	target, events := fakeTarget(control, worker, binding(rotationRole, allNodes))
-	target.ca = newAuthority(t, newKey(t))
+	target.ca = testAuthority(t, newKey(t))
 	target.Spec.Certificate = &Certificate{Mint: seconds(40)[0]}
 	f := &csrDenied{}
 	if err := f.Inject(t.Context(), target); err != nil {
@@ -329,7 +329,7 @@ func TestInjectFails(t *testing.T) {
 		{"no time comes back from the target", now, func(context.Context, string) (string, error) { return "x", nil }, 1},
 	} {
 		target, events := fakeTarget(&fakeNode{answer: tc.control}, &fakeNode{answer: tc.worker}, binding(rotationRole, allNodes))
-		target.ca = newAuthority(t, newKey(t))
+		target.ca = testAuthority(t, newKey(t))
 		target.Spec.Certificate = &Certificate{Mint: seconds(40)[0]}
 		if err := (&csrDenied{}).Inject(t.Context(), target); err == nil || len(*events) != tc.events {
 			t.Errorf("%s: error %v, events %v", tc.name, err, *events)
@@ -341,7 +341,7 @@ func TestInjectFails(t *testing.T) {
 func fakeRun(t *testing.T, control, target *fakeNode) *run {
 	t.Helper()
 	answer := control.answer
-	ca := newAuthority(t, newKey(t))
+	ca := testAuthority(t, newKey(t))
 	control.answer = func(ctx context.Context, script string) (string, error) {
 		if strings.HasPrefix(script, "cat ") {
 			return block("CERTIFICATE", ca.cert.Raw) + pkcs8(t, ca.key), nil

@@ -29,28 +29,39 @@ func inStage(runID, script string) string {
 // whenArmed makes a step that does nothing where no timer was armed: nothing was
 // changed then, and the journal may hold only some of the steps.
 func whenArmed(runID string, s Step) Step {
-	s.Script = "[ -e " + stage(runID) + "/alive ] || exit 0\n" + s.Script
+	s.Script = "[ -e " + stageOn(s.On, runID) + "/alive ] || exit 0\n" + s.Script
 	return s
 }
 
-// armDeadMan puts a timer into a node that runs the given steps when the runner
-// has not been heard of for deadManAfter. It is armed before the first change.
-// Each step runs whether or not another failed; a marker tells that it fired.
+// secondLook is how much later a timer looks again before it acts. A node that was
+// paused, like a laptop that slept, wakes up with an old sign of life, and its runner
+// too; giving signs takes longer than that.
+const secondLook = 15 * time.Second
+
+// armDeadMan puts a timer into a node, or onto the host, that runs the given steps
+// when the runner has not been heard of for deadManAfter. It is armed before the first
+// change. Each step runs whether or not another failed; a marker tells that it fired.
 func armDeadMan(ctx context.Context, n Node, runID string, steps []Step) error {
+	dir := stageOn(n.Name, runID)
 	var body strings.Builder
-	fmt.Fprintf(&body, "cd %s || exit 0\n", stage(runID))
-	fmt.Fprintf(&body, "[ $(( $(date +%%s) - $(stat -c %%Y alive) )) -lt %d ] && exit 0\n", int(deadManAfter.Seconds()))
-	body.WriteString("[ -e fired ] || date +%s.%N > fired\n")
-	for i := range steps { // what failed is tried again at the next tick
+	fmt.Fprintf(&body, "cd %s || exit 0\n", dir)
+	fmt.Fprintf(&body, "alive() { [ $(( $(date +%%s) - $(stat -c %%Y alive) )) -lt %d ]; }\n", int(deadManAfter.Seconds()))
+	fmt.Fprintf(&body, "[ -e fired ] || { alive && exit 0; sleep %d; alive && exit 0; date +%%s.%%N > fired; }\n", int(secondLook.Seconds()))
+	body.WriteString("alive && exit 0\n") // somebody heals: see stayAlive
+	for i := range steps {                // what failed is tried again at the next tick
 		fmt.Fprintf(&body, "[ -e done-%[1]d ] || { bash step-%[1]d > out-%[1]d 2>&1 && touch done-%[1]d; }\n", i)
 	}
 	var script strings.Builder
-	fmt.Fprintf(&script, "set -e\nmkdir -p %[1]s\ncd %[1]s\ntouch alive\n", stage(runID))
+	fmt.Fprintf(&script, "set -e\nmkdir -p %[1]s\ncd %[1]s\ntouch alive\n", dir)
 	for i, s := range steps {
 		writeFile(&script, fmt.Sprintf("step-%d", i), s.Script)
 	}
 	writeFile(&script, "deadman", body.String())
-	fmt.Fprintf(&script, "systemd-run --quiet --unit=%s --on-active=10 --on-unit-active=10 --timer-property=AccuracySec=1s bash %s/deadman\n", timerUnit(runID), stage(runID))
+	if n.Name == host { // it may have no systemd; whatever it is, the folder's end is the loop's
+		fmt.Fprintf(&script, "setsid nohup bash -c 'while [ -e %[1]s/alive ]; do bash %[1]s/deadman; sleep 5; done' >/dev/null 2>&1 </dev/null &\n", dir)
+	} else {
+		fmt.Fprintf(&script, "systemd-run --quiet --unit=%s --on-active=10 --on-unit-active=10 --timer-property=AccuracySec=1s bash %s/deadman\n", timerUnit(runID), dir)
+	}
 	if _, err := n.script(ctx, nil, script.String()); err != nil {
 		return fmt.Errorf("arming the dead-man timer on %s: %w", n.Name, err)
 	}
@@ -64,7 +75,10 @@ func writeFile(script *strings.Builder, name, content string) {
 }
 
 // settle gives a sign of life and waits until a timer that is at work has done.
-func settle(runID string) string {
+func settle(on, runID string) string {
+	if on == host { // a step of its takes a moment, and may be taken twice
+		return "touch -c " + stageOn(host, runID) + "/alive"
+	}
 	return inStage(runID, fmt.Sprintf("touch -c alive\nfor i in $(seq 60); do systemctl is-active --quiet %s.service || exit 0; sleep 1; done\necho 'it is still at work' >&2; exit 1", timerUnit(runID)))
 }
 
@@ -73,6 +87,9 @@ func timerUnit(runID string) string { return "flatline-" + runID }
 // cleanStep disarms the timer and removes the run's folder, and certificates of
 // ours that the kubelet has rotated away from.
 func cleanStep(node, runID string) Step {
+	if node == host {
+		return Step{Desc: "ending the dead-man timer", On: host, Script: "rm -rf " + stageOn(host, runID)}
+	}
 	return Step{Desc: "removing the dead-man timer and staged files", On: node,
 		Script: inStage(runID, fmt.Sprintf(`systemctl stop %[1]s.timer %[1]s.service 2>/dev/null
 systemctl reset-failed %[1]s.service %[1]s.timer 2>/dev/null
@@ -87,7 +104,7 @@ exit 0`, timerUnit(runID), stage(runID), pkiDir))}
 
 // keepAlive gives a sign of life to a node, and says whether its timer fired.
 func keepAlive(ctx context.Context, n Node, runID string) (fired bool, err error) {
-	out, err := n.script(ctx, nil, inStage(runID, "touch -c alive; [ -e fired ] && echo fired; exit 0"))
+	out, err := n.script(ctx, nil, "cd "+stageOn(n.Name, runID)+" 2>/dev/null || exit 0\ntouch -c alive; [ -e fired ] && echo fired; exit 0")
 	if err != nil {
 		return false, fmt.Errorf("giving a sign of life to %s: %w", n.Name, err)
 	}
@@ -103,10 +120,11 @@ func (r *run) arm(ctx context.Context, steps []Step) error {
 	}
 	var armed []Node
 	for name, s := range byNode {
-		if err := armDeadMan(ctx, r.nodes[name], r.id, s); err != nil {
+		n, _ := at(r.nodes, name)
+		if err := armDeadMan(ctx, n, r.id, s); err != nil {
 			return err
 		}
-		armed = append(armed, r.nodes[name])
+		armed = append(armed, n)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var alive sync.WaitGroup

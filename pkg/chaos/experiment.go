@@ -46,16 +46,19 @@ type Metadata struct {
 // A Spec is what an experiment does and what must come of it. It states real
 // defaults; a profile overlays other timers, by the rules of a JSON merge patch.
 type Spec struct {
-	Description string                     `json:"description"`
-	Answers     []string                   `json:"answers,omitempty"`
-	Cluster     ClusterSpec                `json:"cluster"`
-	Canaries    Canaries                   `json:"canaries,omitempty"`
-	Target      TargetSpec                 `json:"target"`
-	Fault       FaultSpec                  `json:"fault"`
-	Hold        judge.Duration             `json:"hold,omitempty"`
-	Expect      []judge.Expectation        `json:"expect,omitempty"`
-	Never       []judge.Expectation        `json:"never,omitempty"`
-	Profiles    map[string]json.RawMessage `json:"profiles,omitempty"`
+	Description string              `json:"description"`
+	Answers     []string            `json:"answers,omitempty"`
+	Cluster     ClusterSpec         `json:"cluster"`
+	Canaries    Canaries            `json:"canaries,omitempty"`
+	Target      TargetSpec          `json:"target"`
+	Fault       FaultSpec           `json:"fault"`
+	Hold        judge.Duration      `json:"hold,omitempty"`
+	Expect      []judge.Expectation `json:"expect,omitempty"`
+	Never       []judge.Expectation `json:"never,omitempty"`
+	// Outcome is what a run comes to where that is not pass: "not-injected" where an
+	// experiment shows that a fault has no effect.
+	Outcome  judge.Outcome              `json:"outcome,omitempty"`
+	Profiles map[string]json.RawMessage `json:"profiles,omitempty"`
 }
 
 // A ClusterSpec says what cluster is needed.
@@ -99,6 +102,11 @@ type TargetSpec struct {
 // A FaultSpec says what is broken.
 type FaultSpec struct {
 	Type string `json:"type"`
+	// Trigger is what makes a fault of the certificate's files bite: "restart" of the
+	// kubelet, or its next "rotation".
+	Trigger string `json:"trigger,omitempty"`
+	// Effect follows from the two; it is no field of a file.
+	Effect judge.Effect `json:"effect,omitempty"`
 	// Everyone has a fault that can spare the control nodes hit them too, as it
 	// would outside of an experiment.
 	Everyone    bool         `json:"everyone,omitempty"`
@@ -223,6 +231,7 @@ func Parse(file string, data []byte, profile string) (*Experiment, error) {
 		return nil, invalid("%s: %s", file, err)
 	}
 	e.Spec.Expect = eachToleration(e.Spec.Expect, e.Spec.Canaries)
+	e.Spec.Fault.Effect = kinds()[e.Spec.Fault.Type].effects[e.Spec.Fault.Trigger]
 	return &e, nil
 }
 
@@ -471,6 +480,9 @@ func (e *Experiment) validate() field.ErrorList {
 	errs = append(errs, s.Fault.validate(root.Child("fault"))...)
 	errs = append(errs, validateExpectations(root.Child("expect"), s.Expect, s.Canaries)...)
 	errs = append(errs, validateExpectations(root.Child("never"), s.Never, s.Canaries)...)
+	if s.Outcome != "" && s.Outcome != judge.OutcomeNotInjected {
+		errs = append(errs, field.NotSupported(root.Child("outcome"), s.Outcome, []judge.Outcome{judge.OutcomeNotInjected}))
+	}
 	return errs
 }
 
@@ -481,13 +493,27 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 	if !ok {
 		return append(errs, field.NotSupported(p.Child("type"), f.Type, known))
 	}
+	if f.Effect != "" {
+		errs = append(errs, field.Forbidden(p.Child("effect"), "it follows from type and trigger"))
+	}
+	effect, ok := kind.effects[f.Trigger]
+	if triggers := slices.Sorted(maps.Keys(kind.effects)); len(triggers) > 0 && !ok && triggers[0] != "" {
+		errs = append(errs, field.NotSupported(p.Child("trigger"), f.Trigger, triggers))
+	} else if f.Trigger != "" && !ok {
+		errs = append(errs, field.Forbidden(p.Child("trigger"), "this fault bites by itself"))
+	}
+	// What keeps a kubelet from its next certificate is about one that runs out.
+	runsOut := kind.certificate || f.Trigger == byRotation || effect == judge.EffectUnstored
 	switch {
-	case !kind.certificate && f.Certificate != nil:
+	case !runsOut && f.Certificate != nil:
 		errs = append(errs, field.Forbidden(p.Child("certificate"), "this fault is not about a certificate that runs out"))
-	case kind.certificate && f.Certificate == nil && f.Kubelet == "":
+	case runsOut && f.Certificate == nil && f.Kubelet == "":
 		errs = append(errs, field.Required(p.Child("certificate"), "{from: rotation} or {mint: 40s}"))
 	case f.Certificate != nil:
 		errs = append(errs, f.Certificate.validate(p.Child("certificate"))...)
+		if f.Trigger == byRotation && f.Certificate.Mint > 0 && f.Certificate.Rotate != "later" {
+			errs = append(errs, field.Invalid(p.Child("certificate", "rotate"), f.Certificate.Rotate, "later: the files must be broken before the kubelet wants the next certificate"))
+		}
 	}
 	if f.Kubelet != "" && f.Kubelet != "stopped" {
 		errs = append(errs, field.NotSupported(p.Child("kubelet"), f.Kubelet, []string{"stopped"}))
@@ -547,12 +573,16 @@ func validateExpectations(p *field.Path, xs []judge.Expectation, canaries Canari
 			if n, err := strconv.Atoi(x.Subject); err != nil || n < 2 || strconv.Itoa(n) != x.Subject {
 				errs = append(errs, field.Invalid(at.Child("subject"), x.Subject, "the number of the request, from 2"))
 			}
+		case x.Milestone == judge.NotReadyTainted:
+			if effects := []string{"NoExecute", "NoSchedule"}; !slices.Contains(effects, x.Subject) {
+				errs = append(errs, field.NotSupported(at.Child("subject"), x.Subject, effects))
+			}
 		case x.Milestone == judge.NoExecuteTainted:
 			if x.Subject != "" && x.Subject != judge.Again {
 				errs = append(errs, field.NotSupported(at.Child("subject"), x.Subject, []string{judge.Again}))
 			}
 		case x.Subject != "" && !perCanary:
-			errs = append(errs, field.Forbidden(at.Child("subject"), "only "+judge.PodEvicted+", "+judge.ReplacementReady+", "+judge.CSRRepeated+" and "+judge.NoExecuteTainted+" have one"))
+			errs = append(errs, field.Forbidden(at.Child("subject"), "only "+judge.PodEvicted+", "+judge.ReplacementReady+", "+judge.CSRRepeated+", "+judge.NoExecuteTainted+" and "+judge.NotReadyTainted+" have one"))
 		case perCanary && len(canaries.Tolerations) == 0:
 			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, "there is no canary for it in spec.canaries.tolerations"))
 		case x.Subject != "" && !slices.Contains(canaries.subjects(), x.Subject):

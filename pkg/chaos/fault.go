@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
@@ -45,28 +47,51 @@ type Attendant interface {
 	Attend(ctx context.Context, t *Target)
 }
 
+// A Keeper is a fault of files that must come back as they were: the repair would
+// put others in their place.
+type Keeper interface {
+	// Kept records how they are after the undo.
+	Kept(ctx context.Context, t *Target) error
+}
+
 // A kind is a type of fault and what an experiment may say of it.
 type kind struct {
 	make          func() Fault // nil breaks nothing
 	certificate   bool         // a certificate runs out
 	release       bool         // it is a Releaser
 	besideKubelet bool         // it may come beside a stopped kubelet
+	// effects are what it does to the heartbeat, by what makes it bite: nil where
+	// its type says all, "" is the key of a fault that needs no trigger.
+	effects map[string]judge.Effect
 }
 
 // kinds are all faults by their type.
 func kinds() map[string]kind {
-	return map[string]kind{
-		"none":            {},
-		"rotation":        {make: func() Fault { return &rotation{} }, certificate: true},
-		"kubelet-restart": {make: func() Fault { return &kubeletRestart{} }},
-		"csr-denied":      {make: func() Fault { return &csrDenied{} }, certificate: true, release: true},
-		"csr-refused":     {make: func() Fault { return &csrDenied{refuse: true} }, certificate: true},
-		"signer-off":      {make: func() Fault { return &signerOff{} }, certificate: true, release: true},
-		"kcm-stopped":     {make: func() Fault { return &controllerStopped{} }, certificate: true, release: true, besideKubelet: true},
-		"kcm-frozen":      {make: func() Fault { return &controllerFrozen{} }, certificate: true, release: true, besideKubelet: true},
-		"kcm-killed":      {make: func() Fault { return &controllerKilled{} }, certificate: true, besideKubelet: true},
+	all := map[string]kind{
+		"none":              {},
+		"rotation":          {make: func() Fault { return &rotation{} }, certificate: true},
+		"rotation-off":      {make: func() Fault { return &rotationOff{} }, certificate: true, effects: always(judge.EffectUnasked)},
+		"kubelet-restart":   {make: func() Fault { return &kubeletRestart{} }},
+		"kubelet-stopped":   {make: func() Fault { return &kubeletDown{how: "stopped"} }, effects: always(judge.EffectSilent)},
+		"kubelet-frozen":    {make: func() Fault { return &kubeletDown{how: "frozen"} }, release: true, effects: always(judge.EffectSilent)},
+		"kubelet-killed":    {make: func() Fault { return &kubeletDown{how: "killed"} }, effects: always(judge.EffectNone)},
+		"node-paused":       {make: func() Fault { return &nodePaused{} }, release: true, effects: always(judge.EffectSilent)},
+		"containerd-frozen": {make: func() Fault { return &runtimeFrozen{} }, release: true, effects: always(judge.EffectNotReady)},
+		"csr-denied":        {make: func() Fault { return &csrDenied{} }, certificate: true, release: true},
+		"csr-refused":       {make: func() Fault { return &csrDenied{refuse: true} }, certificate: true},
+		"signer-off":        {make: func() Fault { return &signerOff{} }, certificate: true, release: true},
+		"kcm-stopped":       {make: func() Fault { return &controllerStopped{} }, certificate: true, release: true, besideKubelet: true},
+		"kcm-frozen":        {make: func() Fault { return &controllerFrozen{} }, certificate: true, release: true, besideKubelet: true},
+		"kcm-killed":        {make: func() Fault { return &controllerKilled{} }, certificate: true, besideKubelet: true},
 	}
+	for name, f := range fileFaults() {
+		all[name] = kind{make: func() Fault { return &certFile{fileFault: f} }, effects: f.effects}
+	}
+	return all
 }
+
+// always is the effect of a fault that needs no trigger.
+func always(e judge.Effect) map[string]judge.Effect { return map[string]judge.Effect{"": e} }
 
 // A Node is a cluster node under test.
 type Node struct {
@@ -90,9 +115,70 @@ type Target struct {
 	Nodes        []Node // to be broken
 	ControlNodes []Node // to be left alone, the control plane among them
 	Emit         func(observe.Event)
+	Timing       judge.Timing  // of the heartbeat, from the flags in force
+	Offset       time.Duration // of the nodes' clock against the observer's
 
 	ca    *authority
 	begun bool // something was broken
+}
+
+// now is the nodes' time.
+func (t *Target) now() time.Time { return time.Now().Add(t.Offset) }
+
+// renewed is when a node's kubelet renewed its Lease last, by its own clock.
+func (t *Target) renewed(ctx context.Context, node string) (time.Time, error) {
+	l, err := t.Client.CoordinationV1().Leases("kube-node-lease").Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the Lease of node %s: %w", node, err)
+	}
+	if l.Spec.RenewTime == nil {
+		return time.Time{}, fmt.Errorf("the Lease of node %s was never renewed", node)
+	}
+	return l.Spec.RenewTime.Time, nil
+}
+
+// startTime is what a kubelet may take to start, until its first renewal.
+const startTime = 5 * time.Second
+
+// silent says whether no target has renewed its Lease for longer than a kubelet that
+// is just started again takes.
+func (t *Target) silent(ctx context.Context) (all bool, seen string, err error) {
+	all = true
+	var ages []string
+	for _, n := range t.Nodes {
+		at, err := t.renewed(ctx, n.Name)
+		if err != nil {
+			return false, "", err
+		}
+		age := t.now().Sub(at)
+		all = all && age > t.Timing.I()+startTime
+		ages = append(ages, fmt.Sprintf("%s: the Lease was renewed %.1f s ago", n.Name, age.Seconds()))
+	}
+	return all, strings.Join(ages, "; "), nil
+}
+
+// waitRenewed waits until a node's kubelet has renewed its Lease after a time.
+func (t *Target) waitRenewed(ctx context.Context, node string, since time.Time) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("the kubelet of %s does not renew its Lease after a restart", node))
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if at, err := t.renewed(ctx, node); err == nil && at.After(since) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// restarted records that a kubelet was stopped and started as part of the fault.
+func (t *Target) restarted(n Node, stopped, started time.Time) {
+	t.Emit(observe.Event{Stamp: stopped, Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name})
+	t.Emit(observe.Event{Stamp: started, Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
 }
 
 // injected records that the fault is in place, at the node's own time. What comes
@@ -121,27 +207,27 @@ func (t *Target) installMinted(ctx context.Context) error {
 	return nil
 }
 
+// mint makes a certificate for a node that soon runs out.
+func (t *Target) mint(n Node, c Certificate) ([]byte, error) {
+	if c.Rotate == "later" {
+		return t.ca.rotateLater(n.Name, time.Duration(c.Mint))
+	}
+	return t.ca.rotateNow(n.Name, time.Duration(c.Mint))
+}
+
 // installShort gives a node a certificate that soon runs out, and starts its
 // kubelet with it.
 func (t *Target) installShort(ctx context.Context, n Node, c Certificate) error {
-	mint := t.ca.rotateNow
-	if c.Rotate == "later" {
-		mint = t.ca.rotateLater
-	}
-	pem, err := mint(n.Name, time.Duration(c.Mint))
+	pem, err := t.mint(n, c)
 	if err != nil {
 		return err
 	}
-	out, err := n.script(ctx, pem, "umask 077; cat > "+stage(t.RunID)+"/short.pem; systemctl stop kubelet\n"+
-		installScript(stage(t.RunID)+"/short.pem", "flatline-short.pem")+
-		"date +%s.%N; systemctl start kubelet")
+	started, err := n.times(ctx, pem, inStage(t.RunID, "(umask 077; cat > short.pem)\nsystemctl stop kubelet\n"+
+		installScript("short.pem", "flatline-short.pem")+
+		"date +%s.%N; systemctl start kubelet"), 1)
 	if err != nil {
 		return fmt.Errorf("installing a short-lived certificate on %s: %w", n.Name, err)
 	}
-	at, err := observe.ParseEpoch(out)
-	if err != nil {
-		return fmt.Errorf("installing a short-lived certificate on %s: %w", n.Name, err)
-	}
-	t.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
+	t.Emit(observe.Event{Stamp: started[0], Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
 	return nil
 }

@@ -205,7 +205,7 @@ func TestInjectOfEachFault(t *testing.T) {
 			worker := answers("MainPID", "17\n", "date +%s.%N", "1002.500000000\n")
 			target, events := fakeTarget(control, worker)
 			target.Spec.Certificate, target.begun = tc.certificate, tc.begun
-			target.ca = newAuthority(t, newKey(t))
+			target.ca = testAuthority(t, newKey(t))
 			if err := tc.fault.Inject(t.Context(), target); err != nil {
 				t.Fatal(err)
 			}
@@ -317,7 +317,7 @@ func TestInjectOfEachFaultFails(t *testing.T) {
 			"the target is mute":        {now, func(context.Context, string) (string, error) { return "", nil }, true},
 		} {
 			target, events := fakeTarget(&fakeNode{answer: tc.control}, &fakeNode{answer: tc.worker})
-			target.ca, target.Spec.Certificate = newAuthority(t, newKey(t)), &Certificate{Mint: seconds(40)[0]}
+			target.ca, target.Spec.Certificate = testAuthority(t, newKey(t)), &Certificate{Mint: seconds(40)[0]}
 			err := newFault().Inject(t.Context(), target)
 			if err == nil || strings.Contains(why, "refuses") && !errors.Is(err, bad) {
 				t.Errorf("%s, %s: error %v", name, why, err)
@@ -400,7 +400,7 @@ func TestUndoAfterAnInjectionThatFailed(t *testing.T) {
 				n.asks(map[string]string{"csr-2": "c1-worker2 waits", "csr-3": "c1-worker3 served", "csr-9": "c1-worker waits"})
 				before := n.vital()
 				target, _ := fakeTarget(n, n)
-				target.ca, target.Spec.Certificate = newAuthority(t, newKey(t)), &Certificate{Mint: seconds(40)[0]}
+				target.ca, target.Spec.Certificate = testAuthority(t, newKey(t)), &Certificate{Mint: seconds(40)[0]}
 				fault := kinds()[name].make()
 				if err := fault.Inject(t.Context(), target); (err != nil) != (fail != "") {
 					t.Errorf("error %v", err)

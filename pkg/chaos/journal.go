@@ -22,7 +22,7 @@ import (
 // A Step never carries key material; keys are staged inside the node.
 type Step struct {
 	Desc   string `json:"desc"`
-	On     string `json:"on"` // a node
+	On     string `json:"on"` // a node, or "host"
 	Script string `json:"script"`
 }
 
@@ -173,7 +173,7 @@ func runSteps(ctx context.Context, nodes map[string]Node, steps []Step) ([]strin
 	var errs []error
 	out := make([]string, len(steps))
 	for i, s := range steps {
-		n, ok := nodes[s.On]
+		n, ok := at(nodes, s.On)
 		if !ok {
 			continue
 		}

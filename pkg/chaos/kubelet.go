@@ -17,15 +17,32 @@ func (n Node) now(ctx context.Context) (time.Time, error) {
 
 // when runs a script that prints a time of the node.
 func (n Node) when(ctx context.Context, script string) (time.Time, error) {
-	out, err := n.script(ctx, nil, script)
+	times, err := n.times(ctx, nil, script, 1)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("running a step on %s: %w", n.Name, err)
 	}
-	at, err := observe.ParseEpoch(out)
+	return times[0], nil
+}
+
+// times runs a script that prints so many times of the node, and nothing else.
+func (n Node) times(ctx context.Context, stdin []byte, script string, count int) ([]time.Time, error) {
+	out, err := n.script(ctx, stdin, script)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("running a step on %s: %w", n.Name, err)
+		return nil, err
 	}
-	return at, nil
+	fields := strings.Fields(out)
+	if len(fields) != count {
+		return nil, fmt.Errorf("unexpected answer %q", out)
+	}
+	var times []time.Time
+	for _, f := range fields {
+		at, err := observe.ParseEpoch(f)
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, at)
+	}
+	return times, nil
 }
 
 // kubeletRestart restarts the target's kubelet and does no more: the control arm
@@ -98,4 +115,97 @@ func (t *Target) stopKubelets(ctx context.Context) ([]time.Time, error) {
 		times = append(times, at)
 	}
 	return times, nil
+}
+
+// kubeletProcess prints the main process of the kubelet; it fails where there is
+// none.
+const kubeletProcess = `p=$(systemctl show kubelet -p MainPID --value); [ "$p" != 0 ]`
+
+// kubeletDown takes the target's kubelet away: stopped by systemd, which leaves it
+// so; frozen with SIGSTOP; or killed once, after which systemd starts it again.
+type kubeletDown struct {
+	how   string // stopped, frozen or killed
+	since time.Time
+}
+
+// thawKubelet lets it go on, and says when.
+const thawKubelet = kubeletProcess + " || exit 0\ndate +%s.%N; kill -CONT $p"
+
+// Undo leaves starting it to the repair: a kubelet that only goes on would renew its
+// Lease before.
+func (f *kubeletDown) Undo(t *Target) []Step {
+	var steps []Step
+	for _, n := range t.Nodes {
+		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, kubeletProcess+" && kill -CONT $p\nsystemctl stop kubelet")})
+	}
+	return steps
+}
+
+// Release lets a frozen kubelet go on.
+func (f *kubeletDown) Release(ctx context.Context, t *Target) (time.Time, error) {
+	var last time.Time
+	for _, n := range t.Nodes {
+		at, err := n.when(ctx, thawKubelet)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("letting the kubelet of %s go on: %w", n.Name, err)
+		}
+		last = at
+	}
+	return last, nil
+}
+
+// Inject takes each target's kubelet away.
+func (f *kubeletDown) Inject(ctx context.Context, t *Target) error {
+	script := map[string]string{
+		"stopped": "date +%s.%N; systemctl stop kubelet",
+		"frozen":  kubeletProcess + " || exit 1\ndate +%s.%N; kill -STOP $p",
+		"killed":  kubeletProcess + " || exit 1\ndate +%s.%N; kill -KILL $p",
+	}[f.how]
+	for i, n := range t.Nodes {
+		at, err := n.when(ctx, script)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			f.since = at
+			t.injected(at, "the kubelet is "+f.how)
+		}
+		t.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name, Detail: map[string]string{"how": f.how}})
+	}
+	return nil
+}
+
+// Witness sees it biting when no target has renewed its Lease for longer than a
+// start takes.
+func (f *kubeletDown) Witness(ctx context.Context, t *Target) (Evidence, error) {
+	ev := Evidence{InPlace: true}
+	var seen []string
+	for _, n := range t.Nodes {
+		out, err := n.script(ctx, nil, kubeletProcess+` || { echo none; exit 0; }
+read -r _ _ state _ < /proc/$p/stat; echo "$state"`)
+		if err != nil {
+			return Evidence{}, fmt.Errorf("looking at the kubelet of %s: %w", n.Name, err)
+		}
+		state := strings.TrimSpace(out)
+		ev.InPlace = ev.InPlace && (f.how == "stopped" && state == "none" || f.how == "frozen" && state == "T")
+		switch state {
+		case "none":
+			seen = append(seen, n.Name+": no kubelet runs")
+		case "T":
+			seen = append(seen, n.Name+": the kubelet is frozen")
+		}
+	}
+	if f.how == "killed" { // once: there is nothing that could vanish
+		ev.InPlace = !f.since.IsZero()
+	}
+	if f.since.IsZero() {
+		return ev, nil
+	}
+	silent, ages, err := t.silent(ctx)
+	if err != nil {
+		return Evidence{}, err
+	}
+	ev.Biting = ev.InPlace && silent
+	ev.Seen = strings.Join(append(seen, ages), "; ")
+	return ev, nil
 }

@@ -43,6 +43,11 @@ func (r *run) stageSpares(ctx context.Context) error {
 			return err
 		}
 	}
+	if slices.ContainsFunc(r.fault.Undo(t), func(s Step) bool { return s.On == host }) {
+		if err := r.journal.Clean(cleanStep(host, r.id)); err != nil {
+			return err
+		}
+	}
 	if _, err := t.ControlPlane.script(ctx, nil, "mkdir -p "+stage(r.id)); err != nil {
 		return fmt.Errorf("staging on %s: %w", t.ControlPlane.Name, err)
 	}
@@ -76,6 +81,11 @@ echo kubelet=$(systemctl is-active kubelet)
 echo kubeconfig=$(sha256sum < /etc/kubernetes/kubelet.conf | cut -c1-16)
 echo bootstrap=$([ -e /etc/kubernetes/bootstrap-kubelet.conf ] && echo present || echo absent)
 echo dropins=$(cd /etc/systemd/system/kubelet.service.d && ls | tr '\n' ' ')
+echo config=$(sha256sum < /var/lib/kubelet/config.yaml | cut -c1-16)
+echo files=$(cd /var/lib/kubelet/pki && stat -c '%A %U:%G %n,' . * | sed 's/client-20[-0-9]*/client-DATE/' | sort -u)
+echo attributes=$(lsattr -d /var/lib/kubelet/pki 2>/dev/null | cut -d' ' -f1)
+echo mounts=$(grep -c ' /var/lib/kubelet/pki ' /proc/mounts)
+echo beside=$(cd /var/lib/kubelet && ls -d pki.* 2>/dev/null)
 echo link=$([ -L /var/lib/kubelet/pki/kubelet-client-current.pem ] && [ -e /var/lib/kubelet/pki/kubelet-client-current.pem ] && echo good || echo bad)
 echo ours=$(ls /var/lib/kubelet/pki | grep -c '^flatline-')
 echo pending=$([ -e /var/lib/kubelet/pki/kubelet-client-updated.pem ] && echo present || echo absent)
@@ -337,12 +347,15 @@ func (p *patient) stayAlive(ctx context.Context) (stop func(), err error) {
 	var armed []Node
 	var errs []error
 	for _, s := range stepsOf(p.records, "clean") {
-		n, ok := p.nodes[s.On]
+		n, ok := at(p.nodes, s.On)
 		if !ok {
 			continue
 		}
 		armed = append(armed, n)
-		if _, err := n.script(ctx, nil, settle(id)); err != nil {
+		if n.Name != host && paused(ctx, n.Name) {
+			continue
+		}
+		if _, err := n.script(ctx, nil, settle(s.On, id)); err != nil {
 			errs = append(errs, fmt.Errorf("waiting for the dead-man timer on %s: %w", s.On, err))
 		}
 	}
@@ -395,6 +408,11 @@ func (r *run) putRight(ctx context.Context) {
 		r.fact(judge.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
 	} else {
 		r.rec.Emit(observe.Event{Stamp: lastStamp(out), Source: "run", Type: judge.TypeUndone})
+	}
+	if k, ok := r.fault.(Keeper); ok {
+		if err := k.Kept(ctx, r.target); err != nil {
+			r.fact(judge.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
+		}
 	}
 	r.phase("repair")
 	steps, out, repairErr := r.take(ctx, "repair")

@@ -202,6 +202,7 @@ func (r *run) readConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.target.Timing, r.target.Offset = tim, clock.Offset
 	for _, w := range append(tim.Warnings(), r.cfg.Warnings...) {
 		r.say("warning: %s", w)
 	}

@@ -63,12 +63,19 @@ type Plan struct {
 		Fault  FaultPlan     `json:"fault"`
 		Expect []Expectation `json:"expect"`
 		Never  []Expectation `json:"never"`
+		// Outcome is what a run comes to where that is not pass.
+		Outcome Outcome `json:"outcome"`
 	} `json:"spec"`
 }
 
 // A FaultPlan is what windows depend on of a fault.
 type FaultPlan struct {
-	Type        string `json:"type"`
+	Type string `json:"type"`
+	// Effect is what the fault does to the heartbeat, where its type alone does not
+	// say it.
+	Effect Effect `json:"effect"`
+	// Trigger is what makes a fault of a file bite: "restart" or "rotation".
+	Trigger     string `json:"trigger"`
 	Certificate struct {
 		Mint   Duration `json:"mint"`   // life of the certificate that the experiment makes; 0 if it waits for the node's own
 		Rotate string   `json:"rotate"` // "later": not yet past its rotation deadline
@@ -84,6 +91,26 @@ type FaultPlan struct {
 	Release *Release `json:"release"`
 }
 
+// An Effect is what a fault does to the heartbeat.
+type Effect string
+
+// Effects of faults of the kubelet and of its files.
+const (
+	EffectCrashLoop Effect = "crash-loop" // the kubelet cannot start
+	EffectRefused   Effect = "refused"    // it runs, and the server refuses its certificate
+	EffectUnasked   Effect = "unasked"    // it gets no answer to a request for the next certificate, or cannot even ask
+	EffectUnstored  Effect = "unstored"   // it is issued certificates and cannot store them
+	EffectSilent    Effect = "silent"     // it does nothing any more
+	EffectNotReady  Effect = "not-ready"  // it renews its Lease and says that it is not ready
+	EffectNone      Effect = "none"       // none that lasts
+)
+
+// stopsAtOnce says whether the heartbeat ends with the injection, and not with a
+// certificate.
+func (p FaultPlan) stopsAtOnce() bool {
+	return p.Kubelet == "stopped" || slices.Contains([]Effect{EffectCrashLoop, EffectRefused, EffectSilent}, p.Effect)
+}
+
 // A Release is how a fault is taken back before the undo.
 type Release struct {
 	// Touch has the waiting request written to, so that the controllers look at it
@@ -93,7 +120,7 @@ type Release struct {
 
 // heals says whether the node comes back by itself, before anything is repaired.
 func (p FaultPlan) heals() bool {
-	return p.Kubelet == "" && (p.Type == "rotation" || p.Type == "kubelet-restart" || p.Release != nil)
+	return p.Kubelet == "" && (p.Type == "rotation" || p.Type == "kubelet-restart" || p.Effect == EffectNone || p.Release != nil)
 }
 
 // restartsController says whether another kube-controller-manager is a part of it.

@@ -18,7 +18,7 @@ const (
 	FaultInjected      = "FaultInjected"
 	FaultStruck        = "FaultStruck"    // the fault itself, where it comes some time after the injection
 	KubeletStarted     = "KubeletStarted" // started again as part of the fault
-	KubeletStopped     = "KubeletStopped" // as part of the fault
+	KubeletStopped     = "KubeletStopped" // stopped, frozen or paused as part of the fault
 	CSRCreated         = "CSRCreated"
 	CSRApproved        = "CSRApproved"
 	CSRDenied          = "CSRDenied"
@@ -35,6 +35,7 @@ const (
 	PodsUnready        = "PodsUnready" // the last pod of the node
 	NoScheduleTainted  = "NoScheduleTainted"
 	NoExecuteTainted   = "NoExecuteTainted"
+	NotReadyTainted    = "NotReadyTainted"   // node.kubernetes.io/not-ready; subject: the effect
 	PodEvicted         = "PodEvicted"        // subject: the toleration
 	ReplacementReady   = "ReplacementReady"  // subject: the toleration
 	KubeletExited      = "KubeletExited"     // by itself; systemd starts it again
@@ -52,7 +53,7 @@ const (
 
 // Names lists all milestones in the order of the chain.
 var Names = []string{FaultInjected, KubeletStarted, KubeletStopped, FaultStruck, ControllerStopped, CSRCreated, CSRApproved, CSRDenied, CSRIssued, CSRRepeated, CertificateRotated, CertificateInUse, CertificateExpired,
-	LeaseStalled, RenewalLate, FirstRefused401, FirstRefused403, FaultReleased, ControllerLeads, ReadyUnknown, ReadyFalse, PodsUnready, NoScheduleTainted, NoExecuteTainted,
+	LeaseStalled, RenewalLate, FirstRefused401, FirstRefused403, FaultReleased, ControllerLeads, ReadyUnknown, ReadyFalse, PodsUnready, NoScheduleTainted, NoExecuteTainted, NotReadyTainted,
 	PodEvicted, ReplacementReady, KubeletExited, FaultUndone, RepairDone, LeaseResumed, ReadyTrue, TaintsGone, PodsBack}
 
 // Again is the subject of a NoExecute taint that was taken back and set once more.
@@ -119,28 +120,42 @@ type Fold struct {
 }
 
 type nodeState struct {
-	target              bool
-	renewed             map[string]time.Duration // last accepted renewal by source
-	silent              bool                     // stalled: refused, or no renewal for a grace period
-	ready               map[string]string        // by source
-	taints              map[string]string
-	notBefore, notAfter time.Time // of the certificate on disk
+	target  bool
+	renewed map[string]time.Duration // last accepted renewal by source
+	silent  bool                     // stalled: refused, or no renewal for a grace period
+	ready   map[string]string        // by source
+	taints  map[string]string
+	disk    clientCert      // what the kubelet would load
+	inUse   clientCert      // what it has loaded, or rotated to
+	had     map[string]bool // certificates that it has loaded, by fingerprint
 	// asked is the certificate that was in use when the fault came: it sets the
 	// time of the next request.
-	asked    struct{ notBefore, notAfter time.Time }
+	asked    clientCert
 	restarts int           // of the kubelet by systemd
 	running  bool          // the kubelet
-	exits    int           // how often systemd has started the kubelet again since the fault
-	reported time.Duration // last status report that was accepted
-	conflict bool          // met by the node controller when it marked the pods
-	attempts int           // of the node controller to taint it with NoExecute
-	rotated  time.Duration
-	renewals int                      // seen by the watch
-	requests map[string]int           // for a client certificate since the fault, by source
-	rotateTo string                   // fingerprint of the certificate that it rotated to last
-	used     map[string]time.Duration // first request since the fault, by fingerprint
-	unready  map[string]time.Duration
-	toMark   int // pods on the node when it became Unknown
+	pid      string        // of the kubelet, "0" while there is none
+	started  time.Duration // when that process began, or was first seen
+	answered bool          // this process takes the server for responsive: see exit
+	// responsive is what answered was at the undo.
+	responsive bool
+	exits      int           // how often systemd has started the kubelet again since the fault
+	reported   time.Duration // last status report that was accepted
+	conflict   bool          // met by the node controller when it marked the pods
+	attempts   int           // of the node controller to taint it with NoExecute
+	rotated    time.Duration
+	renewals   int                      // seen by the watch
+	requests   map[string]int           // for a client certificate since the fault, by source
+	rotateTo   string                   // fingerprint of the certificate that it rotated to last
+	used       map[string]time.Duration // first request since the fault, by fingerprint
+	unready    map[string]time.Duration
+	toMark     int // pods on the node when it became Unknown
+}
+
+// A clientCert is what counts of a kubelet's client certificate; the zero value is
+// none, or one that cannot be read.
+type clientCert struct {
+	cred                string // fingerprint
+	notBefore, notAfter time.Time
 }
 
 type podState struct {
@@ -173,7 +188,7 @@ func NewFold(cfg *Config, fault FaultPlan, start time.Time) (*Fold, error) {
 		csrs: map[string]bool{}, owners: map[string]string{}, got: map[Key]*Milestone{}}
 	for _, n := range cfg.Nodes {
 		f.nodes[n.Name] = &nodeState{target: slices.Contains(cfg.Target, n.Name), renewed: map[string]time.Duration{},
-			ready: map[string]string{}, taints: map[string]string{}, unready: map[string]time.Duration{}, requests: map[string]int{}, used: map[string]time.Duration{}}
+			ready: map[string]string{}, taints: map[string]string{}, unready: map[string]time.Duration{}, requests: map[string]int{}, had: map[string]bool{}, used: map[string]time.Duration{}}
 		if n.IP != "" {
 			f.byIP[n.IP] = n.Name
 		}
@@ -262,7 +277,7 @@ func (f *Fold) Unsteady() string {
 			return fmt.Sprintf("node %s is tainted: %s", node.Name, n.taints["watch"])
 		case n.renewals < 2:
 			return fmt.Sprintf("the Lease of node %s was renewed %d times so far", node.Name, n.renewals)
-		case n.notAfter.IsZero():
+		case n.inUse.notAfter.IsZero():
 			return fmt.Sprintf("the client certificate of node %s was not read yet", node.Name)
 		}
 	}
@@ -280,11 +295,11 @@ func (f *Fold) Unsteady() string {
 	return ""
 }
 
-// Certificate is what was last seen of a node's client certificate: when it was
-// seen, and the end of its validity.
+// Certificate is what is known of the client certificate that a kubelet uses: the
+// end of its validity, and when it was rotated to.
 func (f *Fold) Certificate(node string) (notAfter time.Time, rotatedAt time.Duration) {
 	if n := f.nodes[node]; n != nil {
-		return n.notAfter, n.rotated
+		return n.inUse.notAfter, n.rotated
 	}
 	return time.Time{}, 0
 }
@@ -377,7 +392,7 @@ func (f *Fold) addRun(e observe.Event, at time.Duration, node string) {
 	case TypeInjected, TypeMeasuring:
 		f.zero, f.began = at, true
 		for _, n := range f.nodes {
-			n.asked.notBefore, n.asked.notAfter = n.notBefore, n.notAfter
+			n.asked = n.inUse
 		}
 		if e.Type == TypeInjected {
 			f.markTargets(FaultInjected, "run", at, e.Detail["what"])
@@ -386,10 +401,13 @@ func (f *Fold) addRun(e observe.Event, at time.Duration, node string) {
 		f.mark(Key{KubeletStarted, node, ""}, "run", at, "")
 	case TypeUndone:
 		f.markTargets(FaultUndone, "run", at, "")
+		for _, n := range f.nodes {
+			n.responsive = n.answered
+		}
 	case TypeStruck:
 		f.markTargets(FaultStruck, "run", at, e.Detail["what"])
 	case TypeKubeletStopped:
-		f.mark(Key{KubeletStopped, node, ""}, "run", at, "")
+		f.mark(Key{KubeletStopped, node, ""}, "run", at, e.Detail["how"])
 	case TypeReleased:
 		f.markTargets(FaultReleased, "run", at, "")
 	case TypeStopped:
@@ -412,6 +430,9 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 	if node := f.byIP[d["ip"]]; node != "" && d["agent"] == "kubelet" {
 		f.refusals(e, at, node)
 		f.use(node, d["cred"], at)
+		if kind == "certificatesigningrequests" && e.Type == "create" && slices.Contains([]string{"401", "403", "404"}, d["code"]) {
+			f.nodes[node].answered = true
+		}
 	}
 	switch {
 	case kind == "leases" && name == "kube-controller-manager" && ok && d["holder"] != "":
@@ -610,7 +631,7 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 			f.mark(Key{ReadyFalse, node, ""}, source, at, "")
 		}
 	case "True":
-		if f.reached(ReadyUnknown, node) {
+		if f.reached(ReadyUnknown, node) || f.reached(ReadyFalse, node) {
 			f.mark(Key{ReadyTrue, node, ""}, source, at, "")
 		}
 	}
@@ -705,7 +726,15 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 			f.mark(Key{name, node, ""}, source, at, note)
 		}
 	}
-	if f.reached(NoScheduleTainted, node) && !strings.Contains(has, unreachable) && !strings.Contains(has, notReady) {
+	for _, effect := range []string{"NoSchedule", "NoExecute"} {
+		if is, was := strings.Contains(has, notReady+":"+effect), strings.Contains(had, notReady+":"+effect); is && !was {
+			if effect == "NoExecute" && source == "audit" {
+				f.spends = append(f.spends, spend{node, at})
+			}
+			f.mark(Key{NotReadyTainted, node, effect}, source, at, "")
+		}
+	}
+	if (f.reached(NoScheduleTainted, node) || f.reached(NotReadyTainted, node)) && !strings.Contains(has, unreachable) && !strings.Contains(has, notReady) {
 		f.mark(Key{TaintsGone, node, ""}, source, at, "")
 	}
 }
@@ -901,20 +930,40 @@ func (f *Fold) addNode(e observe.Event, at time.Duration, node string) {
 	case e.Type == observe.TypeProcess:
 		f.process(e, at, node, n)
 	case e.Type == observe.TypeCertificate:
-		first := n.notAfter.IsZero()
-		if t, err := time.Parse(time.RFC3339, e.Detail["notAfter"]); err == nil {
-			n.notAfter = t
-		}
-		if t, err := time.Parse(time.RFC3339, e.Detail["notBefore"]); err == nil {
-			n.notBefore = t
-		}
-		if !first && datedFile.MatchString(e.Detail["file"]) {
-			n.rotated, n.rotateTo = at, e.Detail["cred"]
-			f.mark(Key{CertificateRotated, node, ""}, "node", at, "")
-			f.inUse(node, n)
-		} else if f.began && strings.HasSuffix(e.Detail["file"], "/flatline-short.pem") { // the experiment's own: it sets the time of the next request
-			n.asked.notBefore, n.asked.notAfter = n.notBefore, n.notAfter
-		}
+		f.certificate(e, at, node, n)
+	}
+}
+
+// certificate follows what lies on the disk. A running kubelet looks at that only
+// when it starts; what it rotates to it has before it is there. A certificate that
+// it has had before, put back say, is no rotation.
+func (f *Fold) certificate(e observe.Event, at time.Duration, node string, n *nodeState) {
+	first := n.pid == "" && len(n.had) == 0 || n.inUse.cred == "" && !f.began
+	n.disk = clientCert{cred: e.Detail["cred"]}
+	n.disk.notBefore, _ = time.Parse(time.RFC3339, e.Detail["notBefore"])
+	n.disk.notAfter, _ = time.Parse(time.RFC3339, e.Detail["notAfter"])
+	switch {
+	case first:
+		f.load(n)
+	case datedFile.MatchString(e.Detail["file"]) && n.disk.cred != "" && !n.had[n.disk.cred]:
+		f.load(n)
+		n.rotated, n.rotateTo, n.answered = at, n.disk.cred, true
+		f.mark(Key{CertificateRotated, node, ""}, "node", at, "")
+		f.inUse(node, n)
+	case n.pid == "" || at <= n.started: // it lay there when the process began
+		f.load(n)
+	}
+	own := strings.HasSuffix(e.Detail["file"], "/flatline-short.pem")
+	if f.began && own && n.disk.cred != "" { // the experiment's own: it sets the time of the next request
+		n.asked = n.disk
+	}
+}
+
+// load notes that a kubelet uses what lies on the disk.
+func (f *Fold) load(n *nodeState) {
+	n.inUse = n.disk
+	if n.disk.cred != "" {
+		n.had[n.disk.cred] = true
 	}
 }
 
@@ -929,14 +978,31 @@ func (f *Fold) process(e observe.Event, at time.Duration, node string, n *nodeSt
 	if ended && n.running || restarts > n.restarts {
 		note := "started again before it was seen gone"
 		if code := e.Detail["exit"]; code != "" {
-			note = "exit code " + code
+			note = exitCode(code)
+		}
+		if why := lastWords(e.Detail["why"]); why != "" {
+			note = join(note, why)
 		}
 		f.mark(Key{KubeletExited, node, ""}, "node", at, note)
 	}
 	if f.began {
 		n.exits += max(0, restarts-n.restarts)
 	}
+	if pid := e.Detail["pid"]; pid != n.pid {
+		if n.pid = pid; pid != "0" {
+			n.started, n.answered = at, false
+			f.load(n)
+		}
+	}
 	n.restarts, n.running = restarts, e.Detail["pid"] != "0"
+}
+
+// exitCode says how a kubelet ended.
+func exitCode(code string) string {
+	if signal, ok := strings.CutPrefix(code, "signal-"); ok {
+		return "ended by signal " + signal
+	}
+	return "exit code " + code
 }
 
 // passTime marks what happens by the mere passing of time.
@@ -946,7 +1012,7 @@ func (f *Fold) passTime() {
 	}
 	for _, node := range f.cfg.Nodes { // in an order of its own: certificates may end in the same second
 		name, n := node.Name, f.nodes[node.Name]
-		if !n.notAfter.IsZero() {
+		if !n.inUse.notAfter.IsZero() {
 			// The last instant at which it is valid (crypto/x509: now.After(NotAfter) is refused).
 			if e := f.expiry(n); e > f.zero && f.now > e {
 				f.mark(Key{CertificateExpired, name, ""}, "node", e, "")
@@ -961,5 +1027,5 @@ func (f *Fold) passTime() {
 
 // expiry is the end of a node's certificate since the start of the timeline.
 func (f *Fold) expiry(n *nodeState) time.Duration {
-	return n.notAfter.Sub(f.start) - time.Duration(f.cfg.ClockOffset*float64(time.Second))
+	return n.inUse.notAfter.Sub(f.start) - time.Duration(f.cfg.ClockOffset*float64(time.Second))
 }

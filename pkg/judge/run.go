@@ -37,6 +37,9 @@ const (
 	OutcomePass         Outcome = "pass"
 )
 
+// AsWanted says whether a run came to what its experiment is to show.
+func (r *Run) AsWanted() bool { return r.Outcome == cmp.Or(r.Wanted, OutcomePass) }
+
 // ExitCode is the code with which a runner ends.
 func (o Outcome) ExitCode() int {
 	switch o {
@@ -59,12 +62,14 @@ const APIVersion = "flatline.dev/v1alpha1"
 // be derived from the timeline. Seconds are seconds; times in milestones count
 // from the injection.
 type Run struct {
-	APIVersion        string                     `json:"apiVersion"`
-	Kind              string                     `json:"kind"`
-	RunID             string                     `json:"runID"`
-	Experiment        string                     `json:"experiment"`
-	Profile           string                     `json:"profile"`
-	Outcome           Outcome                    `json:"outcome"`
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"`
+	RunID      string  `json:"runID"`
+	Experiment string  `json:"experiment"`
+	Profile    string  `json:"profile"`
+	Outcome    Outcome `json:"outcome"`
+	// Wanted is the outcome that the experiment is to come to; empty means pass.
+	Wanted            Outcome                    `json:"wanted,omitempty"`
 	Reasons           []string                   `json:"reasons,omitempty"`
 	KubernetesVersion string                     `json:"kubernetesVersion"`
 	NodeImage         string                     `json:"nodeImage"`
@@ -76,6 +81,7 @@ type Run struct {
 	InjectedAt        *time.Time                 `json:"injectedAt,omitempty"`
 	Milestones        []Result                   `json:"milestones"`
 	Heartbeats        []Heartbeat                `json:"heartbeats"`
+	Kubelets          []Kubelet                  `json:"kubelets"` // of the targets
 	Differences       []Difference               `json:"differences"`
 	Warnings          []string                   `json:"warnings"`
 	Gaps              []Gap                      `json:"gaps"`
@@ -224,10 +230,10 @@ func open(t *observe.Timeline) (*judgement, error) {
 		j.clock.note(e)
 	}
 	slices.SortStableFunc(j.events, func(a, b observe.Event) int { return cmp.Compare(j.clock.when(a), j.clock.when(b)) })
-	j.run = &Run{APIVersion: APIVersion, Kind: "Run", RunID: t.Header.RunID, Experiment: j.plan.Metadata.Name, Profile: j.plan.Profile,
+	j.run = &Run{APIVersion: APIVersion, Kind: "Run", RunID: t.Header.RunID, Experiment: j.plan.Metadata.Name, Profile: j.plan.Profile, Wanted: j.plan.Spec.Outcome,
 		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
 		Target: j.cfg.Target, ControlNodes: j.cfg.ControlNodes, Warnings: append([]string{}, j.cfg.Warnings...),
-		ControlChanges: []string{}, Milestones: []Result{}, Heartbeats: []Heartbeat{}, Differences: []Difference{}, Gaps: []Gap{}}
+		ControlChanges: []string{}, Milestones: []Result{}, Heartbeats: []Heartbeat{}, Kubelets: []Kubelet{}, Differences: []Difference{}, Gaps: []Gap{}}
 	return j, nil
 }
 
@@ -259,6 +265,7 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 	j.gaps()
 	j.milestones()
 	j.heartbeats()
+	j.kubelets(j.trace())
 	j.overhead()
 	if torn {
 		j.run.Warnings = append(j.run.Warnings, "the timeline's last line is cut short: the runner died while writing")
@@ -532,13 +539,15 @@ func (j *judgement) gaps() {
 			from := e.At
 			if d, err := observe.ParseSeconds(e.Detail["from"]); err == nil && e.Detail["from"] != "" {
 				from = d
+			} else if d, err := observe.ParseSeconds(e.Detail["since"]); err == nil && e.Detail["since"] != "" {
+				from = max(0, e.At-d)
 			}
 			open[e.Object] = len(j.run.Gaps)
 			j.run.Gaps = append(j.run.Gaps, Gap{Source: e.Object, From: ms(from), Why: e.Detail["why"]})
 			continue
 		}
 		source := e.Object
-		if e.Source == "node" {
+		if e.Source == "node" && e.Type != "Watching" {
 			source = "kubelet " + e.Object[strings.Index(e.Object, " ")+1:]
 		}
 		if i, is := open[source]; is && (e.Source == "node" || e.Type == "Watching") {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ type NodeTrace struct {
 	// order in which they came.
 	Certificates []Certificate
 	Requests     []Lane // certificate signing requests by name: Pending, Approved, Issued, Denied, Failed
-	Kubelet      Lane   // running, stopped, exited
+	Kubelet      Lane   // see StateRunning and so on
 	Pods         []PodTrace
 }
 
@@ -142,10 +143,15 @@ func NewTrace(t *observe.Timeline) (*Trace, error) {
 		return nil, err
 	}
 	j.gaps()
-	tr := &tracer{judgement: j, trace: &Trace{Phases: Lane{Name: "phases"}, Fault: Lane{Name: "fault"}, Leader: Lane{Name: "kube-controller-manager"}, Server: Lane{Name: "kube-apiserver"}},
+	return j.trace(), nil
+}
+
+// trace makes the Trace of a judgement whose gaps are known.
+func (j *judgement) trace() *Trace {
+	tr := &tracer{judgement: j, processes: map[string]process{}, loaded: map[string][]loaded{}, trace: &Trace{Phases: Lane{Name: "phases"}, Fault: Lane{Name: "fault"}, Leader: Lane{Name: "kube-controller-manager"}, Server: Lane{Name: "kube-apiserver"}},
 		nodes: map[string]*NodeTrace{}, byIP: map[string]string{}, homes: map[string]string{}, pods: map[string]*podTracer{}, used: map[string]*Certificate{}, requests: map[string]*Lane{}, owners: map[string]string{},
 		renews: map[string]bool{}, blind: map[string]bool{}, taints: map[string]*Lane{}}
-	return tr.follow(), nil
+	return tr.follow()
 }
 
 // A tracer makes a Trace of the events of a judgement.
@@ -166,6 +172,9 @@ type tracer struct {
 	edges    []edge            // what the audit log says about nodes
 	taints   map[string]*Lane  // all taints of a node together
 	silence  float64
+
+	processes map[string]process
+	loaded    map[string][]loaded // certificates that kubelets use, by node
 }
 
 type podTracer struct {
@@ -529,14 +538,7 @@ func (t *tracer) addNode(e observe.Event, at float64, n *NodeTrace) {
 	d := e.Detail
 	switch e.Type {
 	case observe.TypeProcess:
-		state := "running"
-		if d["pid"] == "0" {
-			state = "exited"
-			if d["state"] == "inactive" || d["state"] == "deactivating" {
-				state = "stopped"
-			}
-		}
-		n.Kubelet.enter(at, state, "")
+		t.process(e, at, n)
 	case observe.TypeCertificate:
 		if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open {
 			last := &n.Certificates[k-1]
@@ -555,7 +557,57 @@ func (t *tracer) addNode(e observe.Event, at float64, n *NodeTrace) {
 		c.NotBefore, c.NotAfter = t.onClock(before), t.onClock(after)
 		c.RotateFrom, c.RotateTo = round(c.NotBefore+0.7*life), round(c.NotBefore+0.9*life)
 		n.Certificates = append(n.Certificates, c)
+		if l := t.loaded[n.Name]; len(l) == 0 || len(l) == 1 && l[0].none || datedFile.MatchString(d["file"]) {
+			t.load(n, at)
+		}
 	}
+}
+
+// process enters the state of a kubelet's process; a start that was seen only by
+// systemd's count is an end of the one before, too.
+func (t *tracer) process(e observe.Event, at float64, n *NodeTrace) {
+	d := e.Detail
+	state, note := StateRunning, ""
+	switch {
+	case d["state"] == StateFrozen:
+		state = StateFrozen
+	case d["pid"] != "0":
+	case d["state"] == "inactive" || d["state"] == "deactivating":
+		state = StateStopped
+	default:
+		state, note = StateExited, lastWords(d["why"])
+		if strings.HasPrefix(d["exit"], "signal") {
+			note = exitCode(d["exit"])
+		}
+	}
+	restarts, _ := strconv.Atoi(d["restarts"])
+	p := t.processes[n.Name]
+	if state == StateRunning && restarts > p.restarts && n.Kubelet.state() == StateRunning && d["pid"] != p.pid {
+		n.Kubelet.enter(at, StateExited, lastWords(d["why"]))
+	}
+	if d["pid"] != "0" && d["pid"] != p.pid {
+		t.load(n, at)
+	}
+	if state == StateExited && n.Kubelet.state() == StateExited { // it had started in between
+		n.Kubelet.enter(at, StateRunning, "")
+	}
+	n.Kubelet.enter(at, state, note)
+	t.processes[n.Name] = process{d["pid"], restarts}
+}
+
+// load notes that a kubelet uses from now on what lies on its disk.
+func (t *tracer) load(n *NodeTrace, at float64) {
+	c := loaded{from: at, none: true}
+	if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open {
+		c.none, c.notAfter = false, n.Certificates[k-1].NotAfter
+	}
+	t.loaded[n.Name] = append(t.loaded[n.Name], c)
+}
+
+// A process is what was last seen of a kubelet's.
+type process struct {
+	pid      string
+	restarts int
 }
 
 // onClock is a time of the nodes' clock in seconds since the injection.
@@ -606,6 +658,8 @@ func (t *tracer) finish() {
 		slices.SortStableFunc(n.Pods, func(a, b PodTrace) int {
 			return cmp.Compare(slices.Index(t.cfg.Canaries, a.Canary), slices.Index(t.cfg.Canaries, b.Canary))
 		})
+		n.Kubelet.close(tr.To)
+		n.Kubelet = kubeletStates(n.Kubelet, t.loaded[n.Name])
 		lanes = append(lanes, &n.Ready, &n.Kubelet)
 		for i := range n.Taints {
 			lanes = append(lanes, &n.Taints[i])

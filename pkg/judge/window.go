@@ -88,6 +88,9 @@ func (f *Fold) WindowOf(k Key) Window {
 		}
 		if n := f.nodes[k.Node]; f.fault.Certificate.Mint > 0 && (n == nil || n.asked.notAfter.IsZero()) { // a forecast
 			life := time.Duration(f.fault.Certificate.Mint).Seconds()
+			if f.fault.Trigger == "rotation" {
+				return derived(FaultInjected, "70 to 90 % of the life of the certificate that was made just before", Interval{Min: 0.7*life - lead, Max: 0.9*life + 2})
+			}
 			return derived(KubeletStarted, "70 to 90 % of the life of the certificate that is made", Interval{Min: 0.7*life - 1, Max: 0.9*life + 2})
 		}
 		return f.naturalRotation(k.Node)
@@ -110,25 +113,34 @@ func (f *Fold) WindowOf(k Key) Window {
 		return f.election(k.Node)
 	case CertificateExpired:
 		w := Window{Class: Ordered, after: after(FaultInjected)}
-		if n := f.nodes[k.Node]; n != nil && !n.notAfter.IsZero() && !f.reached(CertificateExpired, k.Node) {
+		if n := f.nodes[k.Node]; n != nil && !n.inUse.notAfter.IsZero() && !f.reached(CertificateExpired, k.Node) {
 			left := (f.expiry(n) - f.zero).Seconds()
 			w.Intervals = []Interval{{Min: left, Max: left}}
 		} else if f.fault.Certificate.Mint > 0 && !f.reached(CertificateExpired, k.Node) { // a forecast; NotAfter is a whole second
 			life := time.Duration(f.fault.Certificate.Mint).Seconds()
 			w.after, w.Intervals = after(KubeletStarted), []Interval{{Min: life - 1, Max: life + 1}}
+			if f.fault.Trigger == "rotation" {
+				w.after, w.Intervals = after(FaultInjected), []Interval{{Min: life - lead, Max: life + 1}}
+			}
 		} else if life, err := f.cfg.seconds("kube-controller-manager", "cluster-signing-duration"); err == nil && !f.reached(CertificateExpired, k.Node) {
 			w.Intervals = []Interval{{Min: (life - Fresh).Seconds(), Max: life.Seconds()}}
 		}
 		return w
 	case LeaseStalled:
-		if f.fault.Kubelet == "stopped" {
+		if f.fault.stopsAtOnce() {
 			return derived(KubeletStopped, fmt.Sprintf("the kubelet was stopped up to a renew interval I = %.2f s after its last renewal", i), Interval{Min: -i, Max: 0.5})
 		}
 		// Each request is verified anew: apiserver authentication/request/x509
 		return derived(CertificateExpired, fmt.Sprintf("renew interval I <= 0.26 D + 0.5 = %.2f s before the end", i), Interval{Min: -i, Max: 0.05})
 	case FirstRefused401:
+		if f.fault.Effect == EffectRefused {
+			return derived(KubeletStarted, "start of the kubelet, its first request", Interval{Min: 0, Max: 5})
+		}
 		return derived(CertificateExpired, fmt.Sprintf("the next request of any kind, at the latest the next renewal: I = %.2f s", i), Interval{Min: 0, Max: i})
 	case FirstRefused403: // kubelet/certificate/transport.go: no certificate is presented any more
+		if f.fault.Effect == EffectRefused {
+			return derived(KubeletStarted, "start of the kubelet, its first request", Interval{Min: 0, Max: 5})
+		}
 		if m, ok := f.Get(Key{Name: FirstRefused401, Node: k.Node}); ok && !strings.Contains(m.Note, "leases ") {
 			return derived(FirstRefused401, "the 401 was no Lease request: the next renewal", Interval{Min: 0, Max: i})
 		}
@@ -175,13 +187,16 @@ func (f *Fold) WindowOf(k Key) Window {
 		return w
 	case ReplacementReady:
 		return Window{Class: Budget, after: Key{PodEvicted, k.Node, k.Subject}}
-	case KubeletExited: // kubelet/certificate/transport.go: the 30th ten-second tick after the last that saw a certificate
-		if f.fault.Certificate.Mint == 0 {
-			return derived(CertificateExpired, "five minutes without a certificate while the server answers, seen at a ten-second tick", Interval{Min: 290, Max: 302})
+	case KubeletExited:
+		return f.exit(k.Node)
+	case ReadyFalse:
+		return f.saysNotReady(k.Node)
+	case NotReadyTainted:
+		w := derived(ReadyFalse, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1})
+		if k.Subject == "NoExecute" { // the lister shows it already: queued in the next pass
+			w.Intervals, w.Why = []Interval{{Min: 0, Max: pass + 1}}, fmt.Sprintf("the next pass, P' = %.2f s", pass)
 		}
-		// Started since: the server counts as answering only after the request's
-		// 15 minutes are over and the next one was refused.
-		return derived(CSRCreated, "15 minutes for the request, then the next one is refused", Interval{Min: 902, Max: 914})
+		return w
 	case FaultUndone:
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case RepairDone:
@@ -197,11 +212,20 @@ func (f *Fold) WindowOf(k Key) Window {
 		}
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case LeaseResumed: // kubelet.go: the first renewal is immediate
+		if f.fault.heals() && f.fault.Effect == EffectSilent {
+			return derived(FaultReleased, "the renewal that was due goes out at once", Interval{Min: 0, Max: 2})
+		}
 		if f.fault.heals() { // lease/controller.go: the back-off ends at 7 s; what is refused closes its connection
 			return derived(CSRIssued, "back-off of up to 7 s, then a new connection with the new certificate", Interval{Min: 0, Max: 8.5})
 		}
 		return derived(RepairDone, "start of the kubelet", Interval{Min: 0, Max: 6})
 	case ReadyTrue: // kubelet.go: fastStatusUpdateOnce
+		if f.fault.heals() && f.fault.Effect == EffectSilent {
+			return derived(FaultReleased, "the first sync may still find the runtime down, the next comes 10 to 10.4 s later", Interval{Min: 0, Max: 22})
+		}
+		if f.fault.heals() && f.fault.Effect == EffectNotReady {
+			return f.ready(k.Node)
+		}
 		if f.fault.heals() { // kubelet_node_status.go: its watch of the node lives on
 			return derived(CSRIssued, "the kubelet sees that it is Unknown and reports at the next sync, every 10 to 10.4 s", Interval{Min: 0, Max: 11.9})
 		}
@@ -231,6 +255,10 @@ func (f *Fold) nextRequest(k Key) Window {
 	w.Why = fmt.Sprintf("back-off of %.0f to %.1f s after the last one was answered", wait, wait*1.1)
 	return w
 }
+
+// lead is by how much a certificate may be older than a fault that has to wait
+// until a kubelet has started with it, in seconds.
+const lead = 15
 
 // approval is when a request is approved: at once, unless that is the fault; then
 // some time after it was taken back.
@@ -337,6 +365,41 @@ func (f *Fold) afterController(node string) (Window, bool) {
 		w.Why = fmt.Sprintf("it has not seen the last renewal before it was frozen: that is news when it goes on, and a fresh grace G = %s begins", Duration(f.tim.G))
 	}
 	return w, true
+}
+
+// runtimeDown is how old the container runtime's last answer may be
+// (kubelet.go maxWaitForContainerRuntime); the kubelet asks every 5 s.
+const runtimeDown, runtimeAsked = 30, 5
+
+// saysNotReady is when a kubelet whose container runtime does not answer says that
+// it is not ready. It reports every 10 to 10.4 s, and before that asks the runtime
+// for its version: that takes until the request times out (kubelet/nodestatus
+// VersionInfo), and the condition is made after it.
+func (f *Fold) saysNotReady(node string) Window {
+	w := Window{Class: Derived, after: Key{Name: FaultInjected, Node: node}}
+	if f.fault.Effect != EffectNotReady {
+		w.Class = Ordered
+		return w
+	}
+	timeout, err := f.cfg.seconds("kubelet", "runtimeRequestTimeout")
+	if err != nil {
+		timeout = 2 * time.Minute
+	}
+	t := timeout.Seconds()
+	down := float64(runtimeDown - runtimeAsked)
+	w.Intervals = []Interval{{Min: max(t, down), Max: max(t+10.4, runtimeDown+t+10.4) + 1}}
+	if t > runtimeDown { // the first report after it finds it down
+		w.Intervals[0].Max = t + 10.4 + 1
+	}
+	w.Why = fmt.Sprintf("the next report, after up to 10.4 s, waits %s for the runtime's version", Duration(timeout))
+	return w
+}
+
+// ready is when a kubelet says so whose container runtime answers again: the
+// request that hangs is answered at once, else the next report.
+func (f *Fold) ready(node string) Window {
+	return Window{Class: Derived, after: Key{Name: FaultReleased, Node: node}, Intervals: []Interval{{Min: 0, Max: 22}},
+		Why: "what hangs is answered, the runtime is asked within 5 s, the next report comes up to 10.4 s later"}
 }
 
 // backdated is by how much the signer puts NotBefore before the time of issue
@@ -580,6 +643,8 @@ func (f *Fold) bounds(k Key) (from, to time.Duration, ok bool) {
 		return 0, 0, true
 	case KubeletStarted: // stop, install, start
 		return 0, 5 * time.Second, true
+	case KubeletStopped:
+		return 0, time.Second, f.fault.At == nil
 	}
 	w := f.WindowOf(k)
 	if len(w.Intervals) == 0 {

@@ -44,7 +44,8 @@ type Event struct {
 const (
 	// TypeGap says that a source may have missed changes. Detail "why" is the
 	// reason, "from" the beginning in seconds since the start of the timeline,
-	// where it is not that of the event. The gap ends with the source's next
+	// where it is not that of the event, "since" how many seconds before the event
+	// that was, where the source knows no more. The gap ends with the source's next
 	// event of type Watching, or with its next event if it has none of those.
 	TypeGap = "Gap"
 	// TypeReady says that a source would not miss a change from here on.

@@ -19,7 +19,8 @@ import (
 // A Kubelet watches one node from the inside: the kubelet's process and the
 // client certificate that it has on disk. It looks once a second with shell
 // built-ins and prints only changes, since the commands that tell more cost a
-// process each.
+// process each, and a sign of life now and then: a node that is silent, because it
+// is paused say, was not watched.
 type Kubelet struct {
 	Node Node
 	Name string
@@ -29,30 +30,51 @@ type Kubelet struct {
 // (client-go util/certificate/certificate_store.go).
 const CurrentCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
-// kubeletScript prints "process <date> <pid> <restarts> <state> <exit code>
-// <date of the exit>" (with "-" for the last two while the process runs) and
-// "certificate <date> <link target> <certificate blocks in base64>" whenever one
-// of them changes. Only certificate blocks leave the node, never the key.
+// kubeletScript prints "process <date> <pid> <restarts> <state> <exit code> <date
+// of the exit> <last errors in base64>" (with "-" for the last three while the
+// process runs) and "certificate <date> <link target> <certificate blocks in
+// base64>" whenever one of them changes, and "alive" every five seconds. Only
+// certificate blocks leave the node, never the key. A process that was stopped by a
+// signal is in the state "frozen".
 const kubeletScript = `
 cert=` + CurrentCertificate + `
+n=0
 while :; do
-  if ! [ -d "/proc/${pid:-none}" ]; then
-    eval "$(systemctl show kubelet --timestamp=us+utc -p MainPID,NRestarts,ActiveState,ExecMainStatus,ExecMainExitTimestamp | sed 's/=\(.*\)/="\1"/')"
+  frozen= stat=
+  [ -n "$pid" ] && read -r _ _ stat _ 2>/dev/null < /proc/$pid/stat
+  [ "$stat" = T ] && frozen=yes
+  if ! [ -d "/proc/${pid:-none}" ] || [ "$frozen" != "$wasfrozen" ]; then
+    eval "$(systemctl show kubelet --timestamp=us+utc -p MainPID,NRestarts,ActiveState,ExecMainCode,ExecMainStatus,ExecMainStartTimestamp,ExecMainExitTimestamp | sed 's/=\(.*\)/="\1"/')"
+    [ -n "$frozen" ] && ActiveState=frozen
     if [ "$MainPID $NRestarts $ActiveState" != "$last" ]; then
-      last="$MainPID $NRestarts $ActiveState"
-      exit="- -"
-      [ "$MainPID" = 0 ] && [ -n "$ExecMainExitTimestamp" ] && exit="$ExecMainStatus $(date -d "$ExecMainExitTimestamp" +%s.%N)"
-      echo "process $(date +%s.%N) $last $exit"
+      at=$(date +%s.%N) exit="- -" why=-
+      code=$ExecMainStatus
+      [ "$ExecMainCode" -gt 1 ] && code=signal-$code
+      if [ -n "$last" ]; then
+        [ "$MainPID" != 0 ] && [ "$MainPID" != "$lastpid" ] && at=$(date -d "$ExecMainStartTimestamp" +%s.%N)
+        if [ "$MainPID $ActiveState" = "0 activating" ] || [ "$NRestarts" -gt "$lastrestarts" ]; then
+          why=$(journalctl -u kubelet --since=-5s -o short-unix -n 300 | grep -v "kubelet\[$MainPID\]" | sed -n 's/^[^]]*\]: \([EF][0-9]\{4\} .*\)/\1/p' | tail -n 3 | cut -c1-400 | base64 -w0)
+          case $code in signal-*) why=-;; esac
+        fi
+      fi
+      last="$MainPID $NRestarts $ActiveState" lastpid=$MainPID lastrestarts=$NRestarts
+      [ "$MainPID" = 0 ] && [ -n "$ExecMainExitTimestamp" ] && exit="$code $(date -d "$ExecMainExitTimestamp" +%s.%N)"
+      echo "process $at $last $exit ${why:--}"
     fi
-    pid=$MainPID; [ "$pid" = 0 ] && pid=none
+    pid=$MainPID wasfrozen=$frozen; [ "$pid" = 0 ] && pid=
   fi
   id=$(stat -L -c %i.%Y.%s $cert 2>/dev/null || echo gone)
   if [ "$id" != "$lastid" ]; then
     lastid=$id
-    echo "certificate $(stat -c %.9Y $cert 2>/dev/null || date +%s.%N) $(readlink -f $cert) $(sed -n '/BEGIN CERT/,/END CERT/p' $cert 2>/dev/null | base64 -w0)"
+    echo "certificate $(stat -c %.9Y $cert 2>/dev/null || date +%s.%N) $(readlink -m $cert) $(sed -n '/BEGIN CERT/,/END CERT/p' $cert 2>/dev/null | base64 -w0)"
   fi
+  ((++n % 5)) || echo alive
   read -r -t 1 _; [ $? -gt 128 ] || exit 0 # the observer is gone
 done`
+
+// silence is how long a node may give no sign of life and still count as watched:
+// three signs.
+const silence = 15 * time.Second
 
 // Run implements Source. A stream that breaks (the node is stopped or paused,
 // say) leaves a Gap and is begun again.
@@ -88,19 +110,52 @@ func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(Event)) er
 		pw.CloseWithError(err)
 	}()
 	defer pr.Close()
-	br := bufio.NewReader(pr)
+	lines := make(chan string)
+	ended := make(chan error, 1)
+	go func() {
+		br := bufio.NewReader(pr)
+		for {
+			line, err := br.ReadString('\n')
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case lines <- strings.TrimSuffix(line, "\n"):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	quiet := time.NewTimer(silence)
+	defer quiet.Stop()
+	deaf := false
 	for {
-		line, err := br.ReadString('\n')
-		if err != nil {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-ended:
 			return fmt.Errorf("watching the kubelet on %s: %w", k.Name, err)
-		}
-		e, err := parseKubelet(k.Name, strings.TrimSuffix(line, "\n"))
-		if err != nil {
-			return fmt.Errorf("watching the kubelet on %s: %w", k.Name, err)
-		}
-		emit(e)
-		if e.Type == TypeCertificate { // both first lines are out
-			ready()
+		case <-quiet.C:
+			deaf = true
+			emit(Event{Source: "node", Type: TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": fmt.Sprintf("the node gave no sign of life for %s", silence), "since": Seconds(silence)}})
+		case line := <-lines:
+			quiet.Reset(silence)
+			if line == "alive" {
+				if deaf {
+					deaf = false
+					emit(Event{Source: "node", Type: "Watching", Object: "kubelet " + k.Name})
+				}
+				continue
+			}
+			e, err := parseKubelet(k.Name, line)
+			if err != nil {
+				return fmt.Errorf("watching the kubelet on %s: %w", k.Name, err)
+			}
+			emit(e)
+			if e.Type == TypeCertificate { // both first lines are out
+				ready()
+			}
 		}
 	}
 }
@@ -108,9 +163,12 @@ func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(Event)) er
 // Types of events of a Kubelet source.
 const (
 	// TypeProcess: the kubelet's process changed. Detail: pid (0 when there is
-	// none), restarts (by systemd), state (systemd's ActiveState), and where
-	// there is none and systemd knows, exit (its code). Stamp is then the time of
-	// the exit; else it is that of the look, up to a second after the change.
+	// none), restarts (by systemd), state (systemd's ActiveState, or frozen), and
+	// where there is none and systemd knows, exit (its code, or "signal-9"). Where one ended by
+	// itself, why holds the last errors that it wrote to its journal, a line each.
+	// Stamp is the time of the exit, or of the start; of the first look, and of a
+	// process that was frozen or thawed, it is that of the look, up to a second
+	// after the change.
 	TypeProcess = "Process"
 	// TypeCertificate: the certificate file changed. Stamp is when the link was
 	// made, or the time of the look if it is gone. Detail: file (what the link
@@ -131,7 +189,7 @@ func parseKubelet(node, line string) (Event, error) {
 	}
 	e := Event{Stamp: stamp, Source: "node"}
 	switch {
-	case f[0] == "process" && len(f) == 7:
+	case f[0] == "process" && len(f) == 8:
 		e.Type, e.Object = TypeProcess, "kubelet "+node
 		e.Detail = map[string]string{"pid": f[2], "restarts": f[3], "state": f[4]}
 		if f[5] != "-" {
@@ -139,6 +197,13 @@ func parseKubelet(node, line string) (Event, error) {
 			if e.Stamp, err = ParseEpoch(f[6]); err != nil {
 				return Event{}, err
 			}
+		}
+		if f[7] != "-" {
+			why, err := base64.StdEncoding.DecodeString(f[7])
+			if err != nil {
+				return Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
+			}
+			e.Detail["why"] = strings.ToValidUTF8(strings.TrimSpace(string(why)), "?")
 		}
 	case f[0] == "certificate" && len(f) == 4:
 		e.Type, e.Object = TypeCertificate, "certificate "+node

@@ -48,12 +48,12 @@ func TestParseKubelet(t *testing.T) {
 		line string
 		want Event
 	}{
-		"process": {"process " + date + " 352 1 active - -",
+		"process": {"process " + date + " 352 1 active - - -",
 			Event{Type: TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "352", "restarts": "1", "state": "active"}}},
-		"no process": {"process " + date + " 0 0 inactive - -",
+		"no process": {"process " + date + " 0 0 inactive - - -",
 			Event{Type: TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "0", "restarts": "0", "state": "inactive"}}},
-		"exited by itself": {"process 1767400000.000000000 0 3 activating 1 " + date,
-			Event{Type: TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "0", "restarts": "3", "state": "activating", "exit": "1"}}},
+		"exited by itself": {"process 1767400000.000000000 0 3 activating 1 " + date + " " + base64.StdEncoding.EncodeToString([]byte("E1129 one\nE1129 two")),
+			Event{Type: TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "0", "restarts": "3", "state": "activating", "exit": "1", "why": "E1129 one\nE1129 two"}}},
 		"certificate": {"certificate " + date + " /pki/a.pem " + base64.StdEncoding.EncodeToString(text),
 			Event{Type: TypeCertificate, Object: "certificate w1", Detail: map[string]string{"file": "/pki/a.pem", "cred": hex.EncodeToString(sum[:8]), "serial": "abc",
 				"subject": "CN=system:node:w1,O=system:nodes", "issuer": "CN=kubernetes", "notBefore": "2026-01-02T03:00:00Z", "notAfter": "2026-01-02T04:00:00Z"}}},
@@ -74,9 +74,9 @@ func TestParseKubelet(t *testing.T) {
 	for name, line := range map[string]string{
 		"empty":          "",
 		"a message":      "bash: systemctl: command not found",
-		"no date":        "process now 352 1 active - -",
+		"no date":        "process now 352 1 active - - -",
 		"too few":        "process " + date + " 352 1",
-		"too many":       "process " + date + " 352 1 active - - too",
+		"too many":       "process " + date + " 352 1 active - - - too",
 		"no base64":      "certificate " + date + " /pki/a.pem %%%",
 		"other word":     "kernel " + date + " 1 2 3",
 		"link with gaps": "certificate " + date + " /pki/a b.pem QQ==",
@@ -120,7 +120,7 @@ func TestDescribeCertificateSaysWhatItCannotRead(t *testing.T) {
 
 func FuzzParseKubelet(f *testing.F) {
 	text, _ := clientCertificate(f, "w1")
-	f.Add("process 1767323045.000000006 352 1 active - -")
+	f.Add("process 1767323045.000000006 352 1 active - - -")
 	f.Add("certificate 1767323045.000000006 /pki/a.pem " + base64.StdEncoding.EncodeToString(text))
 	f.Add("certificate 1767323045.000000006  ")
 	f.Add("process 68719476735.999999999 0 0 x - -")

@@ -100,7 +100,8 @@ func Pods(c kubernetes.Interface) *Watch {
 const CanaryLabel = "flatline.dev/canary"
 
 // CSRs watches certificate signing requests. Detail: user, signer, state
-// (Pending, Approved, Issued, Denied, Failed).
+// (Pending, Approved, Issued, Denied, Failed), and of the certificate that was
+// issued cred and serial, as in TypeCertificate.
 func CSRs(c kubernetes.Interface) *Watch {
 	api := c.CertificatesV1().CertificateSigningRequests()
 	return &Watch{"certificatesigningrequests",
@@ -108,7 +109,13 @@ func CSRs(c kubernetes.Interface) *Watch {
 		api.Watch,
 		func(o runtime.Object) (time.Time, map[string]string) {
 			r := o.(*certv1.CertificateSigningRequest)
-			return time.Time{}, map[string]string{"user": r.Spec.Username, "signer": r.Spec.SignerName, "state": CSRState(r)}
+			d := map[string]string{"user": r.Spec.Username, "signer": r.Spec.SignerName, "state": CSRState(r)}
+			if len(r.Status.Certificate) > 0 {
+				issued := map[string]string{}
+				DescribeCertificate(r.Status.Certificate, issued)
+				d["cred"], d["serial"] = issued["cred"], issued["serial"]
+			}
+			return time.Time{}, d
 		}}
 }
 

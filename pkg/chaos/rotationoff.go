@@ -1,0 +1,146 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	certv1 "k8s.io/api/certificates/v1"
+
+	"github.com/flatline-chaos/flatline/pkg/judge"
+	"github.com/flatline-chaos/flatline/pkg/observe"
+)
+
+// rotationOff starts the target's kubelet with rotateCertificates false: it never
+// asks for a certificate, and the one it has ends when it would anyway.
+type rotationOff struct {
+	since map[string]time.Time // of the injection, by node
+	off   map[string]bool      // nodes whose kubelet has said so
+}
+
+const (
+	kubeletConfig  = "/var/lib/kubelet/config.yaml"
+	restoreConfig  = "systemctl stop kubelet\n[ -e config-before ] || exit 0\ncp -p config-before " + kubeletConfig + ".flatline && mv " + kubeletConfig + ".flatline " + kubeletConfig + " && rm config-before && date +%s.%N"
+	switchRotation = "[ -e config-before ] || { cp -p " + kubeletConfig + " config-before.new; sync; mv config-before.new config-before; }\n" +
+		"sed 's/^rotateCertificates:.*//' config-before > config-off; echo 'rotateCertificates: false' >> config-off\n" +
+		"chmod --reference=config-before config-off; mv config-off " + kubeletConfig + "\n"
+)
+
+// Undo puts the configuration back; the kubelet stays stopped until the repair.
+func (f *rotationOff) Undo(t *Target) []Step {
+	var steps []Step
+	for _, n := range t.Nodes {
+		steps = append(steps, Step{Desc: "putting the kubelet's configuration back", On: n.Name, Script: inStage(t.RunID, restoreConfig)})
+	}
+	return steps
+}
+
+// Inject changes the configuration and starts the kubelet with it, and with the
+// certificate that the experiment makes.
+func (f *rotationOff) Inject(ctx context.Context, t *Target) error {
+	f.since, f.off = map[string]time.Time{}, map[string]bool{}
+	for i, n := range t.Nodes {
+		var pem []byte
+		install := ""
+		if c := *t.Spec.Certificate; c.Mint > 0 {
+			var err error
+			if pem, err = t.mint(n, c); err != nil {
+				return err
+			}
+			install = "(umask 077; cat > short.pem)\n" + installScript("short.pem", "flatline-short.pem")
+		}
+		times, err := n.times(ctx, pem, inStage(t.RunID, "set -e\nat=$(date +%s.%N)\nsystemctl stop kubelet\n"+switchRotation+install+"started=$(date +%s.%N)\nsystemctl start kubelet\necho $at $started"), 2)
+		if err != nil {
+			return fmt.Errorf("switching rotation off on %s: %w", n.Name, err)
+		}
+		f.since[n.Name] = times[0]
+		if i == 0 {
+			t.injected(times[0], "the kubelet runs with rotateCertificates false")
+		}
+		t.Emit(observe.Event{Stamp: times[1], Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
+	}
+	return nil
+}
+
+// Witness asks each kubelet once for its effective configuration. It sees the fault
+// biting when one that would have asked by now has not.
+func (f *rotationOff) Witness(ctx context.Context, t *Target) (Evidence, error) {
+	ev := Evidence{InPlace: true, Biting: f.since != nil}
+	var seen []string
+	for _, n := range t.Nodes {
+		late, inFile, err := lateToAsk(ctx, n)
+		if err != nil {
+			return Evidence{}, err
+		}
+		if f.since != nil && !f.off[n.Name] {
+			on, err := rotates(ctx, t, n.Name)
+			if err != nil {
+				return Evidence{}, err
+			}
+			f.off[n.Name] = !on
+		}
+		ev.InPlace = ev.InPlace && inFile
+		ev.Biting = ev.Biting && f.off[n.Name] && late
+		seen = append(seen, fmt.Sprintf("%s: rotateCertificates by its configz %v, past its deadline %v", n.Name, !f.off[n.Name], late))
+	}
+	if ev.Biting {
+		asked, _, err := t.everyTarget(ctx, t.firstOf(f.since), func(certv1.CertificateSigningRequest) bool { return true })
+		if err != nil {
+			return Evidence{}, err
+		}
+		ev.Biting = !asked
+		seen = append(seen, fmt.Sprintf("asked for a certificate %v", asked))
+	}
+	ev.Seen = strings.Join(seen, "; ")
+	return ev, nil
+}
+
+// firstOf is the first of some times.
+func (t *Target) firstOf(times map[string]time.Time) time.Time {
+	first := t.now()
+	for _, at := range times {
+		if at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// lateToAsk says whether a kubelet that rotates would have asked by now: after 90 %
+// of its certificate's life, or at its start where that was over, which takes up to
+// 5 s. inFile says whether rotation is off in its configuration file.
+func lateToAsk(ctx context.Context, n Node) (late, inFile bool, err error) {
+	out, err := n.script(ctx, nil, "grep -q '^rotateCertificates: false' "+kubeletConfig+" && echo off || echo on\nsed -n '/BEGIN CERT/,/END CERT/p' "+observe.CurrentCertificate)
+	if err != nil {
+		return false, false, fmt.Errorf("looking at the configuration of %s: %w", n.Name, err)
+	}
+	setting, text, _ := strings.Cut(out, "\n")
+	c := map[string]string{}
+	observe.DescribeCertificate([]byte(text), c)
+	from, err1 := time.Parse(time.RFC3339, c["notBefore"])
+	to, err2 := time.Parse(time.RFC3339, c["notAfter"])
+	if err1 != nil || err2 != nil {
+		return false, setting == "off", nil
+	}
+	deadline := from.Add(to.Sub(from) * 9 / 10).Add(startTime)
+	return time.Now().After(deadline), setting == "off", nil
+}
+
+// rotates asks a running kubelet whether it rotates its certificate.
+func rotates(ctx context.Context, t *Target, node string) (bool, error) {
+	data, err := t.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/configz").DoRaw(ctx)
+	if err != nil {
+		return false, fmt.Errorf("asking the kubelet of %s for its configuration: %w", node, err)
+	}
+	var page struct {
+		Config struct {
+			RotateCertificates *bool `json:"rotateCertificates"`
+		} `json:"kubeletconfig"`
+	}
+	if err := json.Unmarshal(data, &page); err != nil {
+		return false, fmt.Errorf("asking the kubelet of %s for its configuration: %w", node, err)
+	}
+	return page.Config.RotateCertificates != nil && *page.Config.RotateCertificates, nil
+}

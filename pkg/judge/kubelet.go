@@ -1,0 +1,239 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/flatline-chaos/flatline/pkg/observe"
+)
+
+// States of a kubelet.
+const (
+	StateRunning = "running"
+	// StateExpired is a kubelet that runs on with a certificate that has ended.
+	StateExpired = "expired"
+	StateFrozen  = "frozen"  // its process was stopped by a signal
+	StateStopped = "stopped" // by systemd, because somebody said so
+	StateExited  = "exited"  // by itself
+	// StateCrashLooping is a kubelet that ended more than once, soon after each start.
+	StateCrashLooping = "crash-looping"
+)
+
+// A Kubelet sums up what became of the kubelet of a target.
+type Kubelet struct {
+	Node   string         `json:"node"`
+	States []KubeletState `json:"states"`
+	// Requests are those for a client certificate from the injection to the undo.
+	Requests Requests `json:"requests"`
+	// Exit says when, by the rule of its version, a kubelet in this state ends by
+	// itself, or why it never does. Empty where its certificate did not run out.
+	Exit string `json:"exit,omitempty"`
+}
+
+// A KubeletState is a state that lasted, in seconds since the injection.
+type KubeletState struct {
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+	State string  `json:"state"`
+	Note  string  `json:"note,omitempty"`
+}
+
+// Requests counts requests for client certificates by what became of them. One that
+// was issued and not stored is an orphan: nobody has its key any more.
+type Requests struct {
+	Made   int `json:"made"`
+	Issued int `json:"issued"`
+	Stored int `json:"stored"`
+}
+
+// loopLife is how long a process may live, in seconds, and its end still count as
+// that of a start that failed.
+const loopLife = 10
+
+// kubeletStates makes the states of a kubelet of the lane of its process, of which
+// each start is a span of its own, and of the ends of the certificates that it used.
+func kubeletStates(process Lane, loaded []loaded) Lane {
+	out := Lane{Name: process.Name}
+	spans := process.Spans
+	for i := 0; i < len(spans); {
+		if j, ends, why := failedStarts(spans[i:]); ends > 1 {
+			last := spans[i+j-1]
+			out.Spans = append(out.Spans, Span{From: spans[i].From, To: last.To, Open: last.Open, State: StateCrashLooping, Note: join(fmt.Sprintf("ended %d times", ends), why)})
+			i += j
+			continue
+		}
+		out.Spans = append(out.Spans, expiring(spans[i], loaded)...)
+		i++
+	}
+	return out
+}
+
+// failedStarts counts the ends of processes that failed soon after their start, at
+// the beginning of some spans: how many spans they take, how many ends there are,
+// and the last words of the last one.
+func failedStarts(spans []Span) (n, ends int, why string) {
+	for i, s := range spans {
+		switch {
+		case s.State == StateExited:
+			ends++
+			n, why = i+1, cmp.Or(s.Note, why)
+		case i == 0 || s.State != StateRunning || s.Open || s.To-s.From > loopLife:
+			return n, ends, why
+		}
+	}
+	return n, ends, why
+}
+
+// A loaded is a certificate that a kubelet uses from a time on.
+type loaded struct {
+	from, notAfter float64
+	none           bool
+}
+
+// expiring splits the time of a running process where its certificate ends.
+func expiring(s Span, certs []loaded) []Span {
+	if s.State != StateRunning {
+		return []Span{s}
+	}
+	var out []Span
+	enter := func(at float64, state string) {
+		if n := len(out); n > 0 {
+			if out[n-1].State == state {
+				return
+			}
+			out[n-1].To, out[n-1].Open = at, false
+		}
+		out = append(out, Span{From: at, To: s.To, State: state, Note: s.Note, Open: s.Open})
+	}
+	enter(s.From, s.State)
+	for i, c := range certs {
+		until := s.To
+		if i+1 < len(certs) {
+			until = certs[i+1].from
+		}
+		from := max(c.from, s.From)
+		if from >= min(until, s.To) || c.none {
+			continue
+		}
+		if c.notAfter > from {
+			enter(from, StateRunning)
+		}
+		if end := max(c.notAfter, from); end < min(until, s.To) {
+			enter(end, StateExpired)
+		}
+	}
+	return out
+}
+
+// klogLine is the head of a line of klog.
+var klogLine = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+ +\d+ [^ ]+\] `)
+
+// lastWords picks from the last errors of a kubelet why it ended. Of a certificate
+// that it cannot load it says more in the line before the last: the last is about
+// the file that would be tried instead.
+func lastWords(errors string) string {
+	lines := strings.Split(errors, "\n")
+	i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "unable to read existing bootstrap client config") })
+	line := lines[len(lines)-1]
+	if i >= 0 {
+		line = lines[i]
+	}
+	line = klogLine.ReplaceAllString(line, "")
+	if _, after, ok := strings.Cut(line, ` err="`); ok {
+		line, _, _ = strings.Cut(after, `" logger=`)
+		line = strings.TrimSuffix(line, `"`)
+	}
+	const long = 240
+	if len(line) > long {
+		line = strings.ToValidUTF8(line[:long], "") + "…"
+	}
+	return line
+}
+
+// exit is when a kubelet whose certificate has ended ends too. It looks every ten
+// seconds, and ends when it has had no certificate for five minutes and takes the
+// server for responsive: after a rotation in the same process, or a request that
+// was answered with 401, 403 or 404 (client-go util/certificate
+// certificate_manager.go ServerHealthy; kubelet/certificate/transport.go). A request
+// that waits says nothing, for 15 minutes; one that cannot be sent says nothing ever.
+func (f *Fold) exit(node string) Window {
+	after := func(name string) Key { return Key{Name: name, Node: node} }
+	thirtieth := Window{Class: Derived, after: after(CertificateExpired), Intervals: []Interval{{Min: 290, Max: 302}}, Why: "five minutes without a certificate while the server answers, seen at a ten-second tick"}
+	n := f.nodes[node]
+	answers := n != nil && n.answered
+	if f.reached(FaultUndone, node) {
+		answers = n.responsive
+	}
+	switch {
+	case f.fault.Effect == EffectCrashLoop:
+		return Window{Class: Derived, after: after(KubeletStarted), Intervals: []Interval{{Min: 0, Max: 5}}, Why: "it reads its files when it starts"}
+	case answers, f.fault.Effect == EffectUnstored, f.fault.Effect == "" && f.fault.Certificate.Mint == 0:
+		return thirtieth
+	case f.fault.Effect != "":
+		return Window{Class: Ordered, after: after(CertificateExpired), Why: "never: no request of this process was answered, so it does not take the server for responsive"}
+	}
+	// Started since: the server counts as answering only after the request's 15
+	// minutes are over and the next one was refused.
+	return Window{Class: Derived, after: after(CSRCreated), Intervals: []Interval{{Min: 902, Max: 914}}, Why: "15 minutes for the request, then the next one is refused"}
+}
+
+// kubelets sums up the kubelets of the targets.
+func (j *judgement) kubelets(tr *Trace) {
+	for _, n := range tr.Nodes {
+		if !n.Target {
+			continue
+		}
+		k := Kubelet{Node: n.Name, States: []KubeletState{}, Requests: j.requests(n)}
+		for _, s := range n.Kubelet.Spans {
+			if s.To >= 0 || s.Open { // what it was when the fault came, and since
+				k.States = append(k.States, KubeletState{From: s.From, To: s.To, State: s.State, Note: s.Note})
+			}
+		}
+		if j.fold.reached(CertificateExpired, n.Name) {
+			w := j.fold.exit(n.Name)
+			k.Exit = w.Why
+			if len(w.Intervals) > 0 {
+				k.Exit = fmt.Sprintf("%s s after %s: %s", w, w.after.Name, w.Why)
+			}
+		}
+		j.run.Kubelets = append(j.run.Kubelets, k)
+	}
+}
+
+// requests counts a target's requests by their certificates: one is stored when the
+// kubelet has made it its own.
+func (j *judgement) requests(n NodeTrace) Requests {
+	zero, began := j.fold.Zero()
+	end, _ := j.observedUntil()
+	if undone, ok := j.fold.Get(Key{Name: FaultUndone, Node: n.Name}); ok {
+		end = undone.At
+	}
+	made, issued := map[string]bool{}, map[string]string{}
+	stored := map[string]bool{}
+	for _, e := range j.events {
+		at := j.clock.when(e)
+		if !began || at < zero || at > end {
+			continue
+		}
+		kind, name, _ := strings.Cut(e.Object, " ")
+		switch {
+		case kind == "certificatesigningrequests" && e.Source == "watch" && e.Detail["user"] == nodeUser+n.Name && isClientSigner(e.Detail["signer"]) && e.Type != "listed" && e.Type != "deleted":
+			made[name] = true
+			if e.Detail["state"] == "Issued" {
+				issued[name] = e.Detail["cred"]
+			}
+		case e.Type == observe.TypeCertificate && name == n.Name && datedFile.MatchString(e.Detail["file"]):
+			stored[e.Detail["cred"]] = true
+		}
+	}
+	r := Requests{Made: len(made), Issued: len(issued)}
+	for _, cred := range issued {
+		if cred != "" && stored[cred] {
+			r.Stored++
+		}
+	}
+	return r
+}
