@@ -226,13 +226,19 @@ func planCommand(stdout io.Writer) *cobra.Command {
 }
 
 func faultText(f chaos.FaultSpec) string {
+	text := f.Type
+	if f.Trigger != "" {
+		text += ", made to bite by a " + f.Trigger
+	}
 	switch c := f.Certificate; {
 	case c == nil:
-		return f.Type
+		return text
+	case c.Mint > 0 && c.Rotate == "later":
+		return fmt.Sprintf("%s, with a certificate that is valid for %s and to be rotated after 70 to 90 %% of that", text, c.Mint)
 	case c.Mint > 0:
-		return fmt.Sprintf("%s, with a certificate that is valid for %s and past its rotation deadline", f.Type, c.Mint)
+		return fmt.Sprintf("%s, with a certificate that is valid for %s and past its rotation deadline", text, c.Mint)
 	default:
-		return f.Type + ", right after the target was issued a certificate"
+		return text + ", right after the target was issued a certificate"
 	}
 }
 

@@ -25,7 +25,7 @@ var (
 // width and for print. It needs no network.
 func HTML(out io.Writer, tr *judge.Trace, r *judge.Run) error {
 	p := page{
-		Run: r, Sentence: Sentence(r), Sign: sign(r.Outcome), Style: template.CSS(styleCSS), Patterns: patterns,
+		Run: r, Sentence: Sentence(r), Sign: signOf(r), Outcome: outcome(r), Style: template.CSS(styleCSS), Patterns: patterns,
 	}
 	if len(r.Milestones) > 0 {
 		p.Wide = template.HTML(picture(tr, r, wideWidth, "wide"))
@@ -35,6 +35,7 @@ func HTML(out io.Writer, tr *judge.Trace, r *judge.Run) error {
 		p.Rows = append(p.Rows, tableRow(m, r))
 	}
 	p.Facts = facts(r)
+	p.Kubelets = kubeletTexts(r)
 	p.Flags = flagRows(r)
 	p.Deeds = tr.Deeds
 	p.States = stateRows(tr, r)
@@ -58,6 +59,8 @@ type page struct {
 	Run          *judge.Run
 	Sentence     string
 	Sign         string
+	Outcome      string
+	Kubelets     []string
 	Style        template.CSS
 	Patterns     template.HTML
 	Wide, Narrow template.HTML
@@ -98,6 +101,14 @@ func render(out io.Writer, name string, data any) error {
 	}
 	_, err = out.Write(b.Bytes())
 	return err
+}
+
+// signOf is the sign of a run: what an experiment is to show is as good as a pass.
+func signOf(r *judge.Run) string {
+	if r.AsWanted() {
+		return tick
+	}
+	return sign(r.Outcome)
 }
 
 // sign stands for an outcome where a colour alone would not do.
@@ -234,7 +245,12 @@ func stateRows(tr *judge.Trace, r *judge.Run) []stateRow {
 		for _, l := range t.Requests {
 			put(node, "request "+l.Name, l.Spans)
 		}
-		put(node, "kubelet", t.Kubelet.Spans)
+		for _, s := range t.Kubelet.Spans {
+			if s.Note != "" {
+				s.State += ": " + s.Note
+			}
+			put(node, "kubelet", []judge.Span{s})
+		}
 		for _, p := range t.Pods {
 			put(short(p.On, r.Cluster), "pod "+p.Name, p.Spans)
 		}

@@ -55,8 +55,8 @@ func JUnit(out io.Writer, r *judge.Run) error {
 		s.Properties = append(s.Properties, junitProperty{p[0], p[1]})
 	}
 	whole := junitCase{ClassName: class, Name: "run", Time: s.Time}
-	switch r.Outcome {
-	case judge.OutcomePass, judge.OutcomeFail:
+	switch {
+	case r.AsWanted(), r.Outcome == judge.OutcomeFail:
 	default:
 		whole.Error = &junitReason{Message: string(r.Outcome), Text: strings.Join(r.Reasons, "\n")}
 	}

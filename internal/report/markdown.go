@@ -13,10 +13,10 @@ import (
 func Markdown(out io.Writer, r *judge.Run) error {
 	var b strings.Builder
 	sign := tick
-	if r.Outcome != judge.OutcomePass {
+	if !r.AsWanted() {
 		sign = cross
 	}
-	fmt.Fprintf(&b, "### %s %s, profile %s: %s\n\n", sign, r.Experiment, r.Profile, r.Outcome)
+	fmt.Fprintf(&b, "### %s %s, profile %s: %s\n\n", sign, r.Experiment, r.Profile, outcome(r))
 	if len(r.Target) > 0 { // else there was no cluster
 		fmt.Fprintf(&b, "Kubernetes %s, target %s, ", r.KubernetesVersion, strings.Join(r.Target, ", "))
 	}
@@ -52,7 +52,7 @@ func cell(s string) string {
 // Annotations writes a line of the GitHub Actions workflow commands for every
 // missed expectation, or for the reason why there is no answer.
 func Annotations(out io.Writer, r *judge.Run) error {
-	if r.Outcome == judge.OutcomePass {
+	if r.AsWanted() {
 		return nil
 	}
 	escape := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")

@@ -272,7 +272,7 @@ func (f *frame) row(w row) {
 var looks = map[string]string{
 	"True": "good", "running": "good", "answers": "good", "Issued": "good", "good": "good",
 	"Unknown": "slash", "unready": "slash", "Approved": "slash", "terminating": "cross",
-	"False": "cross", "exited": "cross", "expired": "cross", "Denied": "cross", "Failed": "cross", "gap": "cross", "stalled": "cross", "fault": "cross",
+	"False": "cross", "exited": "cross", "expired": "cross", "crash-looping": "cross", "frozen": "dots", "Denied": "cross", "Failed": "cross", "gap": "cross", "stalled": "cross", "fault": "cross",
 	"pending": "dots", "Pending": "dots", "released": "dots", "stopped": "dots", "undo": "dots", "repair": "dots", "NoSchedule": "slash", "NoExecute": "cross",
 }
 
@@ -293,7 +293,11 @@ func (f *frame) band(s band, y float64) {
 	if s.Open {
 		until = "the end"
 	}
-	f.add(`<rect %s x="%s" y="%s" width="%s" height="%d"><title>%s: %s to %s</title></rect>`, fill(cmp.Or(s.look, s.State)), n(x0), n(y), n(max(x1-x0, 1.2)), bandHeight, esc(s.State), signed(s.From), until)
+	note := ""
+	if s.Note != "" {
+		note = ": " + s.Note
+	}
+	f.add(`<rect %s x="%s" y="%s" width="%s" height="%d"><title>%s: %s to %s%s</title></rect>`, fill(cmp.Or(s.look, s.State)), n(x0), n(y), n(max(x1-x0, 1.2)), bandHeight, esc(s.State), signed(s.From), until, esc(note))
 	f.inscribe(s.State, x0, x1, y)
 }
 

@@ -76,7 +76,7 @@ func rowOf(m judge.Result) string {
 		return "lease"
 	case judge.ReadyUnknown, judge.ReadyFalse, judge.ReadyTrue:
 		return "ready"
-	case judge.NoScheduleTainted, judge.NoExecuteTainted, judge.TaintsGone:
+	case judge.NoScheduleTainted, judge.NoExecuteTainted, judge.NotReadyTainted, judge.TaintsGone:
 		return "taints"
 	case judge.PodEvicted, judge.ReplacementReady:
 		return "pod " + m.Subject
@@ -325,6 +325,9 @@ func Sentence(r *judge.Run) string {
 			reason += fmt.Sprintf(" (and %d more)", more)
 		}
 	}
+	if r.Wanted != "" && r.AsWanted() {
+		return fmt.Sprintf("As it is to be, this has no effect: %s.", reason)
+	}
 	switch r.Outcome {
 	case judge.OutcomePass:
 		return fmt.Sprintf("Everything happened as it must: %s.", story(r))
@@ -361,6 +364,7 @@ func story(r *judge.Run) string {
 		judge.CertificateExpired: "the certificate ran out",
 		judge.LeaseStalled:       "the Lease was renewed for the last time",
 		judge.ReadyUnknown:       "Ready became Unknown",
+		judge.ReadyFalse:         "Ready became False",
 		judge.PodEvicted:         "the first pod was evicted",
 		judge.LeaseResumed:       "the Lease was renewed again",
 		judge.ReadyTrue:          "the node was Ready again",

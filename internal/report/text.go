@@ -49,6 +49,7 @@ func text(out io.Writer, r *judge.Run, wide bool) error {
 	b.WriteString("\n\n")
 	table(&b, r, wide)
 	heartbeats(&b, r)
+	kubelets(&b, r)
 	if len(r.ControlNodes) > 0 && r.Outcome != judge.OutcomeSetupFailed {
 		fmt.Fprintf(&b, "control nodes %s: %s\n", shorts(r.ControlNodes, r.Cluster), unchanged(r))
 	}
@@ -67,7 +68,7 @@ func text(out io.Writer, r *judge.Run, wide bool) error {
 	if c.ObserveSeconds > 0 {
 		fmt.Fprintf(&b, "; observing cost %.2f requests/s and %.1f %% of a core for the runner", float64(c.APIRequests)/c.ObserveSeconds, 100*c.ObserverCPUSeconds/c.ObserveSeconds)
 	}
-	fmt.Fprintf(&b, "\n\noutcome: %s\n", r.Outcome)
+	fmt.Fprintf(&b, "\n\noutcome: %s\n", outcome(r))
 	for _, why := range r.Reasons {
 		fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(why, "\n", "\n  "))
 	}
@@ -149,6 +150,64 @@ func heartbeats(b *strings.Builder, r *judge.Run) {
 	}
 	_ = tw.Flush()
 	b.WriteString("\n")
+}
+
+// outcome is that of a run, and whether it is the one that the experiment is to come
+// to, where that is not pass.
+func outcome(r *judge.Run) string {
+	switch {
+	case r.Wanted == "":
+		return string(r.Outcome)
+	case r.AsWanted():
+		return string(r.Outcome) + ", which this experiment is to show"
+	}
+	return fmt.Sprintf("%s, where this experiment is to show %s", r.Outcome, r.Wanted)
+}
+
+// kubelets writes what became of the targets' kubelets.
+func kubelets(b *strings.Builder, r *judge.Run) {
+	texts := kubeletTexts(r)
+	for _, t := range texts {
+		fmt.Fprintln(b, t)
+	}
+	if len(texts) > 0 {
+		b.WriteString("\n")
+	}
+}
+
+// kubeletTexts tells what became of the targets' kubelets, where there is more to
+// tell than that they ran.
+func kubeletTexts(r *judge.Run) []string {
+	var texts []string
+	for _, k := range r.Kubelets {
+		node := short(k.Node, r.Cluster)
+		if len(k.States) > 1 {
+			texts = append(texts, fmt.Sprintf("kubelet of %s: %s", node, strings.Join(kubeletStates(k), "; ")))
+		}
+		if q := k.Requests; q.Made > 0 {
+			texts = append(texts, fmt.Sprintf("requests of %s before the undo: %d made, %d issued, %d stored", node, q.Made, q.Issued, q.Stored))
+		}
+		if k.Exit != "" {
+			texts = append(texts, fmt.Sprintf("when the kubelet of %s ends by itself: %s", node, k.Exit))
+		}
+	}
+	return texts
+}
+
+// kubeletStates are the states of a kubelet in words.
+func kubeletStates(k judge.Kubelet) []string {
+	var s []string
+	for i, st := range k.States {
+		text := fmt.Sprintf("%s from %.1f s", st.State, st.From)
+		if i == 0 {
+			text = st.State
+		}
+		if st.Note != "" {
+			text += " (" + st.Note + ")"
+		}
+		s = append(s, text)
+	}
+	return s
 }
 
 // counted says how often each verb was used: "patch 1, update 39".

@@ -69,7 +69,7 @@ func fileFaults() map[string]fileFault {
 		"cert-path-moved": {what: "the folder of the certificates has another name", effects: crash,
 			breaks: `mv $P $P.away`, inPlace: `[ -d $P.away ]`, says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
 		"cert-truncated": {what: "the certificate is cut short", effects: crash,
-			breaks: `truncate -s 300 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %s $C)" = 300 ]`, says: either("command failed.*PEM", "PEM")},
+			breaks: `truncate -s 300 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %s $C)" = 300 ]`, says: either("unable to load TLS certificates from existing bootstrap client config.*", cannotAsk)},
 		"cert-foreign-ca": {what: "the certificate is signed by a CA that the cluster does not know", effects: refused,
 			inPlace: put, says: either("Unauthorized", notAnswered+"Unauthorized"),
 			pem: func(_ *Target, n Node) ([]byte, error) {

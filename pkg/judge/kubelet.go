@@ -80,7 +80,7 @@ func failedStarts(spans []Span) (n, ends int, why string) {
 		case s.State == StateExited:
 			ends++
 			n, why = i+1, cmp.Or(s.Note, why)
-		case i == 0 || s.State != StateRunning || s.Open || s.To-s.From > loopLife:
+		case i == 0 || s.State != StateRunning || s.Open || s.To-s.From >= loopLife:
 			return n, ends, why
 		}
 	}
@@ -131,12 +131,15 @@ func expiring(s Span, certs []loaded) []Span {
 // klogLine is the head of a line of klog.
 var klogLine = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+ +\d+ [^ ]+\] `)
 
+// unreadableFile is how client-go says that a file of a kubeconfig cannot be read.
+var unreadableFile = regexp.MustCompile(`(unable to read client-cert [^ ]+) for [^ ]+ due to open [^ ]+(: [a-z ]+)`)
+
 // lastWords picks from the last errors of a kubelet why it ended. Of a certificate
 // that it cannot load it says more in the line before the last: the last is about
 // the file that would be tried instead.
 func lastWords(errors string) string {
 	lines := strings.Split(errors, "\n")
-	i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "unable to read existing bootstrap client config") })
+	i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "existing bootstrap client") })
 	line := lines[len(lines)-1]
 	if i >= 0 {
 		line = lines[i]
@@ -145,6 +148,9 @@ func lastWords(errors string) string {
 	if _, after, ok := strings.Cut(line, ` err="`); ok {
 		line, _, _ = strings.Cut(after, `" logger=`)
 		line = strings.TrimSuffix(line, `"`)
+	}
+	if m := unreadableFile.FindStringSubmatch(line); m != nil {
+		return m[1] + m[2]
 	}
 	const long = 240
 	if len(line) > long {

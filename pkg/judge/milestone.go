@@ -154,7 +154,7 @@ type nodeState struct {
 // A clientCert is what counts of a kubelet's client certificate; the zero value is
 // none, or one that cannot be read.
 type clientCert struct {
-	cred                string // fingerprint
+	cred, file          string // fingerprint, and where the link leads
 	notBefore, notAfter time.Time
 }
 
@@ -631,8 +631,9 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 			f.mark(Key{ReadyFalse, node, ""}, source, at, "")
 		}
 	case "True":
-		if f.reached(ReadyUnknown, node) || f.reached(ReadyFalse, node) {
+		if f.reached(ReadyUnknown, node) || f.fault.Effect == EffectNotReady && f.reached(ReadyFalse, node) {
 			f.mark(Key{ReadyTrue, node, ""}, source, at, "")
+			f.podsBack(node, at) // a kubelet that went on tells of its pods first
 		}
 	}
 }
@@ -939,7 +940,7 @@ func (f *Fold) addNode(e observe.Event, at time.Duration, node string) {
 // it has had before, put back say, is no rotation.
 func (f *Fold) certificate(e observe.Event, at time.Duration, node string, n *nodeState) {
 	first := n.pid == "" && len(n.had) == 0 || n.inUse.cred == "" && !f.began
-	n.disk = clientCert{cred: e.Detail["cred"]}
+	n.disk = clientCert{cred: e.Detail["cred"], file: e.Detail["file"]}
 	n.disk.notBefore, _ = time.Parse(time.RFC3339, e.Detail["notBefore"])
 	n.disk.notAfter, _ = time.Parse(time.RFC3339, e.Detail["notAfter"])
 	switch {
@@ -950,7 +951,7 @@ func (f *Fold) certificate(e observe.Event, at time.Duration, node string, n *no
 		n.rotated, n.rotateTo, n.answered = at, n.disk.cred, true
 		f.mark(Key{CertificateRotated, node, ""}, "node", at, "")
 		f.inUse(node, n)
-	case n.pid == "" || at <= n.started: // it lay there when the process began
+	case n.pid == "" || at <= n.started+readAfter: // it lay there when the process began
 		f.load(n)
 	}
 	own := strings.HasSuffix(e.Detail["file"], "/flatline-short.pem")
@@ -959,10 +960,13 @@ func (f *Fold) certificate(e observe.Event, at time.Duration, node string, n *no
 	}
 }
 
+// readAfter is sooner after its start than a kubelet reads its certificate.
+const readAfter = 10 * time.Millisecond
+
 // load notes that a kubelet uses what lies on the disk.
 func (f *Fold) load(n *nodeState) {
 	n.inUse = n.disk
-	if n.disk.cred != "" {
+	if n.disk.cred != "" && n.disk.file != observe.CurrentCertificate { // that may be a look in the middle of a rotation
 		n.had[n.disk.cred] = true
 	}
 }

@@ -71,7 +71,7 @@ func podMarked(at float64, name string) observe.Event {
 }
 
 func certificate(at float64, node, file string, notAfter time.Time) observe.Event {
-	return seen("node", at, observe.TypeCertificate, "certificate "+node, "file="+file, "notAfter="+notAfter.Format(time.RFC3339))
+	return seen("node", at, observe.TypeCertificate, "certificate "+node, "file="+file, "cred="+file, "notAfter="+notAfter.Format(time.RFC3339))
 }
 
 func both(key string) string { return key + ":NoSchedule," + key + ":NoExecute" }

@@ -588,7 +588,7 @@ func (t *tracer) process(e observe.Event, at float64, n *NodeTrace) {
 	if d["pid"] != "0" && d["pid"] != p.pid {
 		t.load(n, at)
 	}
-	if state == StateExited && n.Kubelet.state() == StateExited { // it had started in between
+	if state == StateExited && n.Kubelet.state() == StateExited && restarts > p.restarts { // it had started in between
 		n.Kubelet.enter(at, StateRunning, "")
 	}
 	n.Kubelet.enter(at, state, note)
