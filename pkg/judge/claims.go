@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,7 +58,7 @@ func Answers(runs []*Run) []Answer {
 		a := Answer{ID: s.id, Said: s.said, Verdict: Open}
 		var fit []*Run
 		for _, r := range runs {
-			if r.Outcome == OutcomePass && (r.Profile == "default" || !s.defaults) && (len(s.by) == 0 || slices.Contains(s.by, r.Experiment)) {
+			if r.Outcome == OutcomePass && (r.Profile == "default" || !s.defaults) && (len(s.by) == 0 || slices.ContainsFunc(s.by, func(by string) bool { ok, _ := path.Match(by, r.Experiment); return ok })) {
 				fit = append(fit, r)
 			}
 		}
@@ -76,7 +77,7 @@ func Answers(runs []*Run) []Answer {
 type statement struct {
 	id, said string
 	defaults bool     // it is about defaults
-	by       []string // experiments; empty takes all
+	by       []string // experiments, or patterns of path.Match; empty takes all
 	answer   func(runs []*Run) (verdict, measured string)
 }
 
@@ -216,7 +217,31 @@ func statements() []statement {
 			}
 			return Depends, strings.Join(parts, "; ")
 		}},
-		{"C20", "rotation fails when the kubelet cannot load the new certificate", false, nil, unanswered},
+		{"C20", "rotation fails when the kubelet cannot load the new certificate", false, []string{"cert-*"}, func(rs []*Run) (string, string) {
+			did := map[string]map[string]bool{}
+			for _, r := range rs {
+				for _, k := range r.Kubelets {
+					what := "cannot even ask for the next one"
+					switch {
+					case slices.ContainsFunc(k.States, func(s KubeletState) bool { return s.State == StateCrashLooping }):
+						what = "cannot start"
+					case k.Requests.Issued > k.Requests.Stored:
+						what = "is issued certificates and stores none"
+					case k.Exit == "":
+						what = "runs and is refused"
+					}
+					if did[what] == nil {
+						did[what] = map[string]bool{}
+					}
+					did[what][r.Experiment] = true
+				}
+			}
+			var parts []string
+			for _, what := range slices.Sorted(maps.Keys(did)) {
+				parts = append(parts, fmt.Sprintf("%s (%d ways)", what, len(did[what])))
+			}
+			return Confirmed, "but not before a restart or a rotation: the kubelet " + strings.Join(parts, ", ")
+		}},
 		{"C21", "once the certificate is invalid every request fails, Lease and NodeStatus at the same time", false, nil, unanswered},
 	}
 }

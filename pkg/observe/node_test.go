@@ -226,7 +226,7 @@ func says(text string, err error) func(context.Context, io.Writer) error {
 }
 
 func TestKubeletBeginsAgainAfterABrokenStream(t *testing.T) {
-	process, certificate := "process 1767323045.000000006 352 0 active - -\n", "certificate 1767323045.000000007 /pki/a.pem \n"
+	process, certificate := "process 1767323045.000000006 352 0 active - - -\n", "certificate 1767323045.000000007 /pki/a.pem \n"
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := &scriptedNode{do: []func(context.Context, io.Writer) error{
@@ -235,7 +235,7 @@ func TestKubeletBeginsAgainAfterABrokenStream(t *testing.T) {
 			says(process+certificate, errors.New("container paused")),
 			says("bash: sorry\n", nil),
 			func(_ context.Context, w io.Writer) error { io.WriteString(w, certificate[:20]); return nil },
-			says(process+certificate+certificate, nil),
+			livingNode(process + certificate + certificate),
 		}}
 		var tape tape
 		done := make(chan error)
@@ -265,6 +265,68 @@ func TestKubeletBeginsAgainAfterABrokenStream(t *testing.T) {
 		}
 		if last := tape.lines(); last[len(last)-1] != "ready" {
 			t.Errorf("the end of the context left %q", last[len(last)-1])
+		}
+	})
+}
+
+// livingNode says something and then, every five seconds, that it is alive.
+func livingNode(text string) func(context.Context, io.Writer) error {
+	return func(ctx context.Context, w io.Writer) error {
+		for {
+			if _, err := io.WriteString(w, text); err != nil {
+				return err
+			}
+			text = "alive\n"
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(5 * time.Second):
+			}
+		}
+	}
+}
+
+// A node that says nothing at all, because it is paused say, is not one in which
+// nothing changes.
+func TestASilentNodeIsAGap(t *testing.T) {
+	const process, certificate = "process 1767323045.000000006 352 0 active - - -\n", "certificate 1767323045.000000007 /pki/a.pem \n"
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		start := time.Now()
+		n := &scriptedNode{do: []func(context.Context, io.Writer) error{func(ctx context.Context, w io.Writer) error {
+			for _, line := range []struct {
+				at   time.Duration
+				text string
+			}{{0, process + certificate}, {14 * time.Second, "alive\n"}, {28 * time.Second, process}, {70 * time.Second, "alive\n"}, {75 * time.Second, "alive\n"}, {100 * time.Second, certificate}, {105 * time.Second, "alive\n"}} {
+				time.Sleep(time.Until(start.Add(line.at)))
+				if _, err := io.WriteString(w, line.text); err != nil {
+					return err
+				}
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}}
+		var tape tape
+		var at []time.Duration
+		emit := func(e Event) { at = append(at, time.Since(start)); tape.emit(e) }
+		done := make(chan error)
+		go func() { done <- (&Kubelet{Node: n, Name: "w1"}).Run(ctx, tape.ready, emit) }()
+		time.Sleep(110 * time.Second)
+		synctest.Wait()
+		wantLines(t, tape.lines(), "Process kubelet w1", "Certificate certificate w1", "ready", "Process kubelet w1", "Gap kubelet w1", "Watching kubelet w1", "Gap kubelet w1", "Certificate certificate w1", "ready", "Watching kubelet w1")
+		for i, want := range []time.Duration{0, 0, 28 * time.Second, 43 * time.Second, 70 * time.Second, 90 * time.Second, 100 * time.Second, 105 * time.Second} {
+			if at[i] != want {
+				t.Errorf("event %d came at %s, want %s", i, at[i], want)
+			}
+		}
+		for _, e := range tape.events {
+			if e.Type == TypeGap && e.Detail["since"] != "15.000000" {
+				t.Errorf("the gap began %q s before", e.Detail["since"])
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returned %v after its context ended", err)
 		}
 	})
 }
