@@ -40,8 +40,8 @@ claims: setup-binary ## Hold the statements of the reference document against th
 	@bin/flatline claims docs/evidence
 
 .PHONY: kill-test
-kill-test: setup ## Kill the runner on real clusters, N times in each phase, and heal: make kill-test N=3
-	@hack/kill-test "$(N)"
+kill-test: setup ## Kill the runner on real clusters, N times in each phase, and heal: make kill-test N=3 [NAME=node-paused]
+	@hack/kill-test "$(N)" $(NAME)
 
 .PHONY: heal
 heal: setup-binary ## Put right what a run left behind: make heal RUN=_artifacts/csr-denied/latest

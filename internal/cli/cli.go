@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -419,14 +420,15 @@ func listCommand(stdout io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			tw := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 			for _, name := range names {
 				e, err := chaos.Load(experiments.FS, name, "")
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(stdout, "%-20s %s\n", name, e.Spec.Description)
+				fmt.Fprintf(tw, "%s\t%s\n", name, e.Spec.Description)
 			}
-			return nil
+			return tw.Flush()
 		},
 	}
 }

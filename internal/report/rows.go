@@ -209,12 +209,13 @@ func (c *composer) taints(t judge.NodeTrace) {
 		w.bands = [][]band{bands}
 		for _, m := range ms {
 			gone := m.Name == judge.TaintsGone && i == len(lanes)-1
-			if gone || key == "unreachable" && m.Name == effect+"Tainted" {
+			here := key == "unreachable" && m.Name == effect+"Tainted" || key == "not-ready" && m.Name == judge.NotReadyTainted && m.Subject == effect
+			if gone || here {
 				w.marks = append(w.marks, m)
 			}
 		}
 		ms = slices.DeleteFunc(ms, func(m point) bool {
-			return slices.ContainsFunc(w.marks, func(k point) bool { return k.Name == m.Name })
+			return slices.ContainsFunc(w.marks, func(k point) bool { return k.Name == m.Name && k.Subject == m.Subject })
 		})
 		c.put(w)
 	}

@@ -303,7 +303,7 @@ func TestInject(t *testing.T) {
 		if !strings.Contains(worker.stdin[i], "BEGIN EC PRIVATE KEY") || strings.Contains(script, "PRIVATE KEY") {
 			t.Error("the key must go in by stdin, and only there")
 		}
-		if !strings.HasPrefix(script, "umask 077; cat > ") {
+		if !strings.HasPrefix(script, inStage(runID, "(umask 077; cat > short.pem)\n")) || strings.Count(script, "cat > ") != 1 {
 			t.Errorf("others may read the staged key: %s", script)
 		}
 	}

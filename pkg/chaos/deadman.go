@@ -12,7 +12,7 @@ import (
 
 // deadManAfter is how old the runner's last sign of life may be before a node
 // helps itself.
-const deadManAfter = 75 * time.Second
+const deadManAfter = 60 * time.Second
 
 // keepAliveEvery is how often the runner gives a sign of life.
 const keepAliveEvery = 10 * time.Second

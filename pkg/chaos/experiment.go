@@ -491,7 +491,10 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 	known := slices.Sorted(maps.Keys(kinds()))
 	kind, ok := kinds()[f.Type]
 	if !ok {
-		return append(errs, field.NotSupported(p.Child("type"), f.Type, known))
+		if f.Type == "" {
+			return append(errs, field.Required(p.Child("type"), "what is broken; none breaks nothing"))
+		}
+		return append(errs, field.Invalid(p.Child("type"), f.Type, "there is no such fault; "+nearest(f.Type, known)))
 	}
 	if f.Effect != "" {
 		errs = append(errs, field.Forbidden(p.Child("effect"), "it follows from type and trigger"))

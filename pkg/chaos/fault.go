@@ -175,6 +175,17 @@ func (t *Target) waitRenewed(ctx context.Context, node string, since time.Time) 
 	}
 }
 
+// installed records that a certificate, of which pem is the text, was put into the
+// place of a node's.
+func (t *Target) installed(n Node, at time.Time, name string, pem []byte) {
+	if len(pem) == 0 {
+		return
+	}
+	d := map[string]string{"file": pkiDir + "/" + name}
+	observe.DescribeCertificate(pem, d)
+	t.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeInstalled, Object: "certificate " + n.Name, Detail: d})
+}
+
 // restarted records that a kubelet was stopped and started as part of the fault.
 func (t *Target) restarted(n Node, stopped, started time.Time) {
 	t.Emit(observe.Event{Stamp: stopped, Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name})
@@ -223,11 +234,16 @@ func (t *Target) installShort(ctx context.Context, n Node, c Certificate) error 
 		return err
 	}
 	started, err := n.times(ctx, pem, inStage(t.RunID, "(umask 077; cat > short.pem)\nsystemctl stop kubelet\n"+
-		installScript("short.pem", "flatline-short.pem")+
+		installScript("short.pem", shortFile)+
 		"date +%s.%N; systemctl start kubelet"), 1)
 	if err != nil {
 		return fmt.Errorf("installing a short-lived certificate on %s: %w", n.Name, err)
 	}
+	t.installed(n, started[0], shortFile, pem)
 	t.Emit(observe.Event{Stamp: started[0], Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
 	return nil
 }
+
+// shortFile is the name of a certificate that soon runs out, otherFile of what is
+// put in the place of a good one.
+const shortFile, otherFile = "flatline-short.pem", "flatline-other.pem"

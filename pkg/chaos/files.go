@@ -59,17 +59,17 @@ func fileFaults() map[string]fileFault {
 		"cert-mode-only": {what: "the certificate's mode is 000", effects: map[string]judge.Effect{byRestart: judge.EffectNone, byRotation: judge.EffectNone},
 			breaks: `chmod 000 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %a $C)" = 0 ]`, says: either(cannotStart, cannotAsk)},
 		"cert-readonly": {what: "the folder of the certificates is read-only", effects: unstored,
-			breaks: `mount --bind $P $P && mount -o remount,ro,bind $P`, inPlace: `findmnt -n -o OPTIONS $P | grep -qw ro`, says: either(cannotStore+"read-only file system", cannotStore+"read-only file system")},
+			breaks: `mount --bind $P $P; mount -o remount,ro,bind $P`, inPlace: `findmnt -n -o OPTIONS $P | grep -qw ro`, says: either(cannotStore+"read-only file system", cannotStore+"read-only file system")},
 		"cert-immutable": {what: "the folder of the certificates is immutable", effects: unstored,
 			breaks: `chattr +i $P`, inPlace: `lsattr -d $P | cut -d' ' -f1 | grep -q i`, says: either(cannotStore+"operation not permitted", cannotStore+"operation not permitted")},
 		"cert-path-dangling": {what: "the link to the certificate leads nowhere", effects: crash,
-			breaks: `ln -s $P/flatline-nowhere.pem $P/flatline-link && mv -T $P/flatline-link $C`, inPlace: `[ -L $C ] && ! [ -e $C ]`, says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
+			breaks: `ln -s $P/flatline-nowhere.pem $P/flatline-link; mv -T $P/flatline-link $C`, inPlace: `[ -L $C ] && ! [ -e $C ]`, says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
 		"cert-path-plainfile": {what: "a copy of the certificate is in the place of the link", effects: unstored,
 			breaks: `cp -p --remove-destination "$(readlink -f $C)" $C`, inPlace: `[ -f $C ] && ! [ -L $C ]`, says: either(cannotStore+"to be a symlink but it is a file", cannotStore+"to be a symlink but it is a file")},
 		"cert-path-moved": {what: "the folder of the certificates has another name", effects: crash,
 			breaks: `mv $P $P.away`, inPlace: `[ -d $P.away ]`, says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
-		"cert-truncated": {what: "the certificate is cut short", effects: crash,
-			breaks: `truncate -s 300 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %s $C)" = 300 ]`, says: either("unable to load TLS certificates from existing bootstrap client config.*", cannotAsk)},
+		"cert-truncated": {what: "the certificate is cut short", effects: map[string]judge.Effect{byRestart: judge.EffectCrashLoop, byRotation: judge.EffectUnsent},
+			breaks: `truncate -s 300 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %s $C)" = 300 ]`, says: either("unable to load TLS certificates from existing bootstrap client config.*", notAnswered+"failed to find any PEM data.*")},
 		"cert-foreign-ca": {what: "the certificate is signed by a CA that the cluster does not know", effects: refused,
 			inPlace: put, says: either("Unauthorized", notAnswered+"Unauthorized"),
 			pem: func(_ *Target, n Node) ([]byte, error) {
@@ -106,8 +106,9 @@ const keepFiles = `[ -e pki-before ] || { rm -rf pki-before.new; cp -a $P pki-be
 
 // restoreFiles puts the copy in the place of whatever is there now: a kubelet that
 // was started without the folder has made a new one.
-const restoreFiles = `systemctl stop kubelet
-if [ -e ` + kubeletDropIn + ` ]; then rm -f ` + kubeletDropIn + `; systemctl daemon-reload; fi
+const restoreFiles = `systemctl stop kubelet || exit 1
+if [ -e ` + kubeletDropIn + ` ]; then mv ` + kubeletDropIn + ` dropin || exit 1; fi
+if [ -e dropin ]; then systemctl daemon-reload && rm dropin || exit 1; fi
 [ -e pki-before ] || exit 0
 while mountpoint -q $P; do umount $P || exit 1; done
 chattr -i $P 2>/dev/null
@@ -148,6 +149,7 @@ func (f *certFile) Inject(ctx context.Context, t *Target) error {
 		if i == 0 {
 			t.injected(times[0], f.what+"; the kubelet is restarted")
 		}
+		t.installed(n, times[1], f.file(), pem)
 		t.restarted(n, times[0], times[1])
 	}
 	return nil
@@ -168,6 +170,7 @@ func (f *certFile) beforeRotation(ctx context.Context, t *Target) error {
 		if err != nil {
 			return fmt.Errorf("restarting the kubelet of %s: %w", n.Name, err)
 		}
+		t.installed(n, started[0], shortFile, pem)
 		t.Emit(observe.Event{Stamp: started[0], Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
 		if err := t.waitRenewed(ctx, n.Name, started[0]); err != nil {
 			return err
@@ -186,6 +189,7 @@ func (f *certFile) beforeRotation(ctx context.Context, t *Target) error {
 		if i == 0 {
 			t.injected(times[0], f.what+" when the kubelet wants the next one")
 		}
+		t.installed(n, times[0], otherFile, pem)
 	}
 	return nil
 }
@@ -199,6 +203,14 @@ func (f *certFile) preparation(t *Target, n Node) (stdin []byte, script string, 
 	return f.forRotation(t, n)
 }
 
+// file is the name of what preparation installs.
+func (f *certFile) file() string {
+	if f.pem != nil {
+		return otherFile
+	}
+	return shortFile
+}
+
 // forRotation installs the certificate that the experiment makes, and the drop-in.
 func (f *certFile) forRotation(t *Target, n Node) (stdin []byte, script string, err error) {
 	if f.powerless {
@@ -206,7 +218,7 @@ func (f *certFile) forRotation(t *Target, n Node) (stdin []byte, script string, 
 	}
 	if c := t.Spec.Certificate; c != nil && c.Mint > 0 {
 		stdin, err = t.mint(n, *c)
-		script += "(umask 077; cat > short.pem)\n" + installScript("short.pem", "flatline-short.pem")
+		script += "(umask 077; cat > short.pem)\n" + installScript("short.pem", shortFile)
 	}
 	return stdin, script, err
 }
@@ -217,7 +229,7 @@ func (f *certFile) replacement(t *Target, n Node) (stdin []byte, script string, 
 		return nil, "", nil
 	}
 	stdin, err = f.pem(t, n)
-	return stdin, "(umask 077; cat > other.pem)\n" + installScript("other.pem", "flatline-other.pem"), err
+	return stdin, "(umask 077; cat > other.pem)\n" + installScript("other.pem", otherFile), err
 }
 
 // keep copies a target's files and records how they are.

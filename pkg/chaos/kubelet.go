@@ -117,9 +117,9 @@ func (t *Target) stopKubelets(ctx context.Context) ([]time.Time, error) {
 	return times, nil
 }
 
-// kubeletProcess prints the main process of the kubelet; it fails where there is
-// none.
-const kubeletProcess = `p=$(systemctl show kubelet -p MainPID --value); [ "$p" != 0 ]`
+// kubeletProcess finds the main process of the kubelet; it fails where there is none,
+// and ends the script where nobody can tell.
+const kubeletProcess = `p=$(systemctl show kubelet -p MainPID --value) || exit 1; [ "$p" != 0 ]`
 
 // kubeletDown takes the target's kubelet away: stopped by systemd, which leaves it
 // so; frozen with SIGSTOP; or killed once, after which systemd starts it again.
@@ -132,11 +132,11 @@ type kubeletDown struct {
 const thawKubelet = kubeletProcess + " || exit 0\ndate +%s.%N; kill -CONT $p"
 
 // Undo leaves starting it to the repair: a kubelet that only goes on would renew its
-// Lease before.
+// Lease before, so that a frozen one is told to end first.
 func (f *kubeletDown) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, kubeletProcess+" && kill -CONT $p\nsystemctl stop kubelet")})
+		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, kubeletProcess+" && { systemctl kill -s TERM kubelet; kill -CONT $p; }\nsystemctl stop kubelet")})
 	}
 	return steps
 }

@@ -44,7 +44,7 @@ func (n *fakeNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, 
 }
 
 // A shellNode runs scripts with the real bash, below a folder of the test instead
-// of / and with stand-ins for systemctl, systemd-run and kubectl. Each stand-in
+// of / and with stand-ins for systemctl, systemd-run, kubectl and sleep. Each stand-in
 // writes what it was called with to calls, then does what the test says.
 type shellNode struct {
 	root string
@@ -59,7 +59,7 @@ func newShellNode(t *testing.T) *shellNode {
 	for _, dir := range []string{"bin", "flatline", "pki"} {
 		n.must(os.Mkdir(filepath.Join(n.root, dir), 0o755))
 	}
-	for _, name := range []string{"systemctl", "systemd-run", "kubectl"} {
+	for _, name := range []string{"systemctl", "systemd-run", "kubectl", "sleep"} {
 		n.stub(name, "exit 0")
 	}
 	return n
@@ -79,7 +79,8 @@ func (n *shellNode) stub(name, body string) {
 
 // here puts the folders of a node below the test's.
 func (n *shellNode) here(script string) string {
-	return strings.NewReplacer("/var/lib/flatline", n.root+"/flatline", pkiDir, n.root+"/pki", "/etc/kubernetes", n.root+"/etc").Replace(script)
+	return strings.NewReplacer("/var/lib/flatline", n.root+"/flatline", kubeletConfig, n.root+"/config.yaml", pkiDir, n.root+"/pki",
+		"/etc/kubernetes", n.root+"/etc", "/etc/systemd", n.root+"/etc/systemd", "/proc/", n.root+"/proc/").Replace(script)
 }
 
 func (n *shellNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error {

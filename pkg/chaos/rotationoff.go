@@ -24,7 +24,7 @@ const (
 	kubeletConfig  = "/var/lib/kubelet/config.yaml"
 	restoreConfig  = "systemctl stop kubelet\n[ -e config-before ] || exit 0\ncp -p config-before " + kubeletConfig + ".flatline && mv " + kubeletConfig + ".flatline " + kubeletConfig + " && rm config-before && date +%s.%N"
 	switchRotation = "[ -e config-before ] || { cp -p " + kubeletConfig + " config-before.new; sync; mv config-before.new config-before; }\n" +
-		"sed 's/^rotateCertificates:.*//' config-before > config-off; echo 'rotateCertificates: false' >> config-off\n" +
+		"sed 's/^rotateCertificates:.*//;$a\\' config-before > config-off; echo 'rotateCertificates: false' >> config-off\n" +
 		"chmod --reference=config-before config-off; mv config-off " + kubeletConfig + "\n"
 )
 
@@ -49,7 +49,7 @@ func (f *rotationOff) Inject(ctx context.Context, t *Target) error {
 			if pem, err = t.mint(n, c); err != nil {
 				return err
 			}
-			install = "(umask 077; cat > short.pem)\n" + installScript("short.pem", "flatline-short.pem")
+			install = "(umask 077; cat > short.pem)\n" + installScript("short.pem", shortFile)
 		}
 		times, err := n.times(ctx, pem, inStage(t.RunID, "set -e\nat=$(date +%s.%N)\nsystemctl stop kubelet\n"+switchRotation+install+"started=$(date +%s.%N)\nsystemctl start kubelet\necho $at $started"), 2)
 		if err != nil {
@@ -59,6 +59,7 @@ func (f *rotationOff) Inject(ctx context.Context, t *Target) error {
 		if i == 0 {
 			t.injected(times[0], "the kubelet runs with rotateCertificates false")
 		}
+		t.installed(n, times[1], shortFile, pem)
 		t.Emit(observe.Event{Stamp: times[1], Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
 	}
 	return nil
@@ -70,7 +71,7 @@ func (f *rotationOff) Witness(ctx context.Context, t *Target) (Evidence, error) 
 	ev := Evidence{InPlace: true, Biting: f.since != nil}
 	var seen []string
 	for _, n := range t.Nodes {
-		late, inFile, err := lateToAsk(ctx, n)
+		late, inFile, err := lateToAsk(ctx, n, f.since[n.Name], t.now())
 		if err != nil {
 			return Evidence{}, err
 		}
@@ -108,10 +109,10 @@ func (t *Target) firstOf(times map[string]time.Time) time.Time {
 	return first
 }
 
-// lateToAsk says whether a kubelet that rotates would have asked by now: after 90 %
-// of its certificate's life, or at its start where that was over, which takes up to
-// 5 s. inFile says whether rotation is off in its configuration file.
-func lateToAsk(ctx context.Context, n Node) (late, inFile bool, err error) {
+// lateToAsk says whether a kubelet that rotates, started at a time, would have asked
+// by now: after 90 % of its certificate's life, or at its start where that was over,
+// which takes up to 5 s. inFile says whether rotation is off in its configuration file.
+func lateToAsk(ctx context.Context, n Node, started, now time.Time) (late, inFile bool, err error) {
 	out, err := n.script(ctx, nil, "grep -q '^rotateCertificates: false' "+kubeletConfig+" && echo off || echo on\nsed -n '/BEGIN CERT/,/END CERT/p' "+observe.CurrentCertificate)
 	if err != nil {
 		return false, false, fmt.Errorf("looking at the configuration of %s: %w", n.Name, err)
@@ -124,8 +125,11 @@ func lateToAsk(ctx context.Context, n Node) (late, inFile bool, err error) {
 	if err1 != nil || err2 != nil {
 		return false, setting == "off", nil
 	}
-	deadline := from.Add(to.Sub(from) * 9 / 10).Add(startTime)
-	return time.Now().After(deadline), setting == "off", nil
+	deadline := from.Add(to.Sub(from) * 9 / 10)
+	if started.After(deadline) {
+		deadline = started
+	}
+	return now.After(deadline.Add(startTime)), setting == "off", nil
 }
 
 // rotates asks a running kubelet whether it rotates its certificate.

@@ -19,8 +19,8 @@ type runtimeFrozen struct {
 const (
 	// runtimeProcess is that of containerd alone: its unit holds the shims of all
 	// containers too.
-	runtimeProcess = `p=$(systemctl show containerd -p MainPID --value); [ "$p" != 0 ]`
-	thawRuntime    = runtimeProcess + " || exit 0\nkill -CONT $p; date +%s.%N"
+	runtimeProcess = `p=$(systemctl show containerd -p MainPID --value) || exit 1; [ "$p" != 0 ]`
+	thawRuntime    = runtimeProcess + " || exit 0\nkill -CONT $p && date +%s.%N"
 )
 
 // Undo lets it go on.
@@ -48,7 +48,7 @@ func (f *runtimeFrozen) Release(ctx context.Context, t *Target) (time.Time, erro
 // Inject freezes it on each target.
 func (f *runtimeFrozen) Inject(ctx context.Context, t *Target) error {
 	for i, n := range t.Nodes {
-		at, err := n.when(ctx, runtimeProcess+" || exit 1\nkill -STOP $p; date +%s.%N")
+		at, err := n.when(ctx, runtimeProcess+" || exit 1\nkill -STOP $p && date +%s.%N")
 		if err != nil {
 			return fmt.Errorf("freezing containerd of %s: %w", n.Name, err)
 		}

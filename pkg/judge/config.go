@@ -99,6 +99,7 @@ const (
 	EffectCrashLoop Effect = "crash-loop" // the kubelet cannot start
 	EffectRefused   Effect = "refused"    // it runs, and the server refuses its certificate
 	EffectUnasked   Effect = "unasked"    // it gets no answer to a request for the next certificate, or cannot even ask
+	EffectUnsent    Effect = "unsent"     // its request fails before it is sent
 	EffectUnstored  Effect = "unstored"   // it is issued certificates and cannot store them
 	EffectSilent    Effect = "silent"     // it does nothing any more
 	EffectNotReady  Effect = "not-ready"  // it renews its Lease and says that it is not ready

@@ -164,7 +164,8 @@ func lastWords(errors string) string {
 // server for responsive: after a rotation in the same process, or a request that
 // was answered with 401, 403 or 404 (client-go util/certificate
 // certificate_manager.go ServerHealthy; kubelet/certificate/transport.go). A request
-// that waits says nothing, for 15 minutes; one that cannot be sent says nothing ever.
+// that waits says nothing, for 15 minutes; one that fails otherwise says that the
+// server is not responsive; one that cannot even be made says nothing ever.
 func (f *Fold) exit(node string) Window {
 	after := func(name string) Key { return Key{Name: name, Node: node} }
 	thirtieth := Window{Class: Derived, after: after(CertificateExpired), Intervals: []Interval{{Min: 290, Max: 302}}, Why: "five minutes without a certificate while the server answers, seen at a ten-second tick"}
@@ -176,6 +177,8 @@ func (f *Fold) exit(node string) Window {
 	switch {
 	case f.fault.Effect == EffectCrashLoop:
 		return Window{Class: Derived, after: after(KubeletStarted), Intervals: []Interval{{Min: 0, Max: 5}}, Why: "it reads its files when it starts"}
+	case f.fault.Effect == EffectUnsent:
+		return Window{Class: Ordered, after: after(CertificateExpired), Why: "never: its request failed before it was sent, so it does not take the server for responsive"}
 	case answers, f.fault.Effect == EffectUnstored, f.fault.Effect == "" && f.fault.Certificate.Mint == 0:
 		return thirtieth
 	case f.fault.Effect != "":

@@ -46,6 +46,7 @@ func TestStatesOfAKubelet(t *testing.T) {
 		"a file that is cut is not either":    {[]observe.Event{running, onDisk(1, "own", datedOne, 40), seen("node", 120, observe.TypeCertificate, "certificate w1", "file="+datedOne, "unreadable=no PEM block")}, "running -10..40, expired 40..100+"},
 		"it starts with another":              {[]observe.Event{running, own, onDisk(110, "short", short, 40), kubeletSeen(110.5, "8", "0", "active")}, "running -10..40, expired 40..100+"},
 		"it starts with none":                 {[]observe.Event{running, own, seen("node", 110, observe.TypeCertificate, "certificate w1", "file="+short, "unreadable=no PEM block"), kubeletSeen(110.5, "8", "0", "active")}, "running -10..100+"},
+		"it starts with none that is over":    {[]observe.Event{running, onDisk(1, "own", datedOne, 40), kubeletSeen(150, "0", "0", "inactive"), kubeletSeen(151, "8", "0", "active"), onDisk(151.2, "new", datedTwo, 1000)}, "running -10..40, expired 40..50, stopped 50..51, running 51..100+"},
 		"it is frozen and goes on":            {[]observe.Event{running, own, kubeletSeen(110, "7", "0", "frozen"), kubeletSeen(150, "7", "0", "active")}, "running -10..10, frozen 10..50, running 50..100+"},
 		"it is stopped":                       {[]observe.Event{running, own, kubeletSeen(110, "0", "0", "inactive")}, "running -10..10, stopped 10..100+"},
 		"it ends once":                        {[]observe.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "8", "1", "active")}, "running -10..10, exited 10..11, running 11..100+"},
@@ -122,6 +123,7 @@ func TestExitOfAKubelet(t *testing.T) {
 		"it asks after the end and is told":   {unstored, nil, "[290, 302]"},
 		"it waits for an answer":              {pending, nil, "[902, 914]"},
 		"it waited and had rotated":           {pending, []observe.Event{rotated}, "[290, 302]"},
+		"its request cannot be sent":          {`{"type":"x","effect":"unsent","certificate":{"from":"rotation"}}`, []observe.Event{rotated}, ""},
 		"it cannot start":                     {`{"type":"x","effect":"crash-loop"}`, nil, "[0, 5]"},
 		"a request of another program is not": {unasked, []observe.Event{with(post(30, "401"), "agent=kubectl")}, ""},
 	} {

@@ -378,6 +378,7 @@ func (f *Fold) reached(name, node string) bool {
 const (
 	TypeInjected       = "Injected"       // the fault is in place
 	TypeMeasuring      = "Measuring"      // no fault: the measured part begins
+	TypeInstalled      = "Installed"      // object "certificate <node>": the run put one in its place; detail as in observe.TypeCertificate
 	TypeKubeletStarted = "KubeletStarted" // object "node <name>"
 	TypeStruck         = "Struck"         // the fault came after the injection
 	TypeKubeletStopped = "KubeletStopped" // object "node <name>"
@@ -396,6 +397,10 @@ func (f *Fold) addRun(e observe.Event, at time.Duration, node string) {
 		}
 		if e.Type == TypeInjected {
 			f.markTargets(FaultInjected, "run", at, e.Detail["what"])
+		}
+	case TypeInstalled: // nobody may have looked before it was gone again
+		if n := f.nodes[node]; n != nil {
+			f.certificate(e, at, node, n)
 		}
 	case TypeKubeletStarted:
 		f.mark(Key{KubeletStarted, node, ""}, "run", at, "")

@@ -353,7 +353,7 @@ func (j *judgement) evidence(m *Milestone) *observe.Event {
 	}
 	if m.Name == CertificateExpired {
 		for i--; found == nil && i >= 0; i-- {
-			if e := &j.events[i]; e.Type == observe.TypeCertificate && strings.HasSuffix(e.Object, " "+m.Node) {
+			if e := &j.events[i]; (e.Type == observe.TypeCertificate || e.Type == TypeInstalled) && strings.HasSuffix(e.Object, " "+m.Node) {
 				found = e
 			}
 		}

@@ -275,6 +275,10 @@ func (t *tracer) addRun(e observe.Event, at float64, node string) {
 		t.did(at, "container "+e.Detail["id"]+" of "+e.Object+" had ended")
 	case TypeUndone:
 		tr.Fault.enter(at, "", "")
+	case TypeInstalled:
+		if n := t.nodes[node]; n != nil {
+			t.certificate(e, at, n)
+		}
 	case TypeKubeletStarted:
 		t.did(at, "the kubelet of "+node+" was started again")
 	case TypeStep:
@@ -535,31 +539,36 @@ func (t *tracer) addNode(e observe.Event, at float64, n *NodeTrace) {
 	if n == nil {
 		return
 	}
-	d := e.Detail
 	switch e.Type {
 	case observe.TypeProcess:
 		t.process(e, at, n)
 	case observe.TypeCertificate:
-		if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open {
-			last := &n.Certificates[k-1]
-			if last.File == d["file"] && last.OnDisk.Note == d["cred"] { // read once more, after a gap
-				return
-			}
-			last.OnDisk.To, last.OnDisk.Open = at, false
-		}
-		c := Certificate{Serial: d["serial"], File: d["file"], OnDisk: Span{From: at, To: at, State: "on disk", Note: d["cred"], Open: true}}
-		before, err1 := time.Parse(time.RFC3339, d["notBefore"])
-		after, err2 := time.Parse(time.RFC3339, d["notAfter"])
-		if err1 != nil || err2 != nil { // unreadable, or not there
+		t.certificate(e, at, n)
+	}
+}
+
+// certificate enters what lies on the disk of a node.
+func (t *tracer) certificate(e observe.Event, at float64, n *NodeTrace) {
+	d := e.Detail
+	if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open {
+		last := &n.Certificates[k-1]
+		if last.File == d["file"] && last.OnDisk.Note == d["cred"] { // read once more, after a gap
 			return
 		}
-		life := after.Sub(before).Seconds()
-		c.NotBefore, c.NotAfter = t.onClock(before), t.onClock(after)
-		c.RotateFrom, c.RotateTo = round(c.NotBefore+0.7*life), round(c.NotBefore+0.9*life)
-		n.Certificates = append(n.Certificates, c)
-		if l := t.loaded[n.Name]; len(l) == 0 || len(l) == 1 && l[0].none || datedFile.MatchString(d["file"]) {
-			t.load(n, at)
-		}
+		last.OnDisk.To, last.OnDisk.Open = at, false
+	}
+	c := Certificate{Serial: d["serial"], File: d["file"], OnDisk: Span{From: at, To: at, State: "on disk", Note: d["cred"], Open: true}}
+	before, err1 := time.Parse(time.RFC3339, d["notBefore"])
+	after, err2 := time.Parse(time.RFC3339, d["notAfter"])
+	if err1 != nil || err2 != nil { // unreadable, or not there
+		return
+	}
+	life := after.Sub(before).Seconds()
+	c.NotBefore, c.NotAfter = t.onClock(before), t.onClock(after)
+	c.RotateFrom, c.RotateTo = round(c.NotBefore+0.7*life), round(c.NotBefore+0.9*life)
+	n.Certificates = append(n.Certificates, c)
+	if l := t.loaded[n.Name]; len(l) == 0 || len(l) == 1 && l[0].none || datedFile.MatchString(d["file"]) {
+		t.load(n, at)
 	}
 }
 
@@ -595,10 +604,12 @@ func (t *tracer) process(e observe.Event, at float64, n *NodeTrace) {
 	t.processes[n.Name] = process{d["pid"], restarts}
 }
 
-// load notes that a kubelet uses from now on what lies on its disk.
+// load notes that a kubelet uses from now on what lies on its disk. It cannot start
+// with a certificate that is over (kubelet/certificate/bootstrap): then the one that
+// it found was gone before anybody looked.
 func (t *tracer) load(n *NodeTrace, at float64) {
 	c := loaded{from: at, none: true}
-	if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open {
+	if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open && n.Certificates[k-1].NotAfter > at {
 		c.none, c.notAfter = false, n.Certificates[k-1].NotAfter
 	}
 	t.loaded[n.Name] = append(t.loaded[n.Name], c)

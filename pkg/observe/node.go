@@ -65,9 +65,12 @@ while :; do
   fi
   id=$(stat -L -c %i.%Y.%s $cert 2>/dev/null || echo gone)
   if [ "$id" != "$lastid" ]; then
+    at=$({ stat -c %.9Y $cert; stat -L -c %.9Y $cert; } 2>/dev/null | sort -n | tail -n 1)
+    if [ -z "$at" ] || [[ -n $lastid && $at < $looked ]]; then at=$(date +%s.%N); fi
     lastid=$id
-    echo "certificate $(stat -c %.9Y $cert 2>/dev/null || date +%s.%N) $(readlink -m $cert) $(sed -n '/BEGIN CERT/,/END CERT/p' $cert 2>/dev/null | base64 -w0)"
+    echo "certificate $at $(readlink -m $cert) $(sed -n '/BEGIN CERT/,/END CERT/p' $cert 2>/dev/null | base64 -w0)"
   fi
+  looked=$EPOCHREALTIME
   ((++n % 5)) || echo alive
   read -r -t 1 _; [ $? -gt 128 ] || exit 0 # the observer is gone
 done`
@@ -170,8 +173,9 @@ const (
 	// process that was frozen or thawed, it is that of the look, up to a second
 	// after the change.
 	TypeProcess = "Process"
-	// TypeCertificate: the certificate file changed. Stamp is when the link was
-	// made, or the time of the look if it is gone. Detail: file (what the link
+	// TypeCertificate: the certificate file changed. Stamp is when the link was made
+	// or the file written, whatever was later; it is the time of the look if the file
+	// is gone, or is older than the look before, put back with its own time. Detail: file (what the link
 	// points to) and, if it holds a certificate, cred (first 16 hex digits of its
 	// SHA-256, as in audit entries), serial, subject, issuer, notBefore, notAfter.
 	TypeCertificate = "Certificate"
