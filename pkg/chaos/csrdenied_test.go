@@ -290,7 +290,8 @@ func TestInject(t *testing.T) {
 	for _, e := range *events {
 		got = append(got, fmt.Sprintf("%s %s %s %s", e.Source, e.Type, e.Object, e.Stamp.Format("05.999999999")))
 	}
-	if want := []string{"run " + judge.TypeInjected + "  40.000000001", "run " + judge.TypeKubeletStarted + " node c1-worker2 42.5", "run " + judge.TypeKubeletStarted + " node c1-worker3 42.5"}; !slices.Equal(got, want) {
+	if want := []string{"run " + judge.TypeInjected + "  40.000000001", "run " + judge.TypeInstalled + " certificate c1-worker2 42.5", "run " + judge.TypeKubeletStarted + " node c1-worker2 42.5",
+		"run " + judge.TypeInstalled + " certificate c1-worker3 42.5", "run " + judge.TypeKubeletStarted + " node c1-worker3 42.5"}; !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	if !f.injectedAt.Equal(time.Unix(1000, 1)) {

@@ -189,14 +189,14 @@ func TestWitnessOfSilence(t *testing.T) {
 
 // containerd is frozen when it is stopped and answers nobody.
 func TestWitnessOfContainerd(t *testing.T) {
-	frozen := &runtimeFrozen{since: time.Unix(1, 0)}
+	frozen := &containerdFrozen{since: time.Unix(1, 0)}
 	for name, tc := range map[string]struct {
-		fault           *runtimeFrozen
+		fault           *containerdFrozen
 		one, other      string
 		inPlace, biting bool
 	}{
-		"before":                     {&runtimeFrozen{}, "S answers", "S answers", false, false},
-		"frozen before":              {&runtimeFrozen{}, "T does not answer", "T does not answer", true, false},
+		"before":                     {&containerdFrozen{}, "S answers", "S answers", false, false},
+		"frozen before":              {&containerdFrozen{}, "T does not answer", "T does not answer", true, false},
 		"frozen":                     {frozen, "T does not answer", "T does not answer", true, true},
 		"frozen, and yet it answers": {frozen, "T answers", "T does not answer", true, false},
 		"one goes on":                {frozen, "T does not answer", "S answers", false, false},
@@ -413,7 +413,7 @@ func TestRotationIsSwitchedOffWithAMintedCertificate(t *testing.T) {
 	if err := (&rotationOff{}).Inject(t.Context(), target); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := told(*events), []string{"run Injected 41.5 the kubelet runs with rotateCertificates false", "run KubeletStarted node c1-worker2 42.5", "run KubeletStarted node c1-worker3 42.5"}; !slices.Equal(got, want) {
+	if got, want := told(*events), []string{"run Injected 41.5 the kubelet runs with rotateCertificates false", "run Installed certificate c1-worker2 42.5", "run KubeletStarted node c1-worker2 42.5", "run Installed certificate c1-worker3 42.5", "run KubeletStarted node c1-worker3 42.5"}; !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}
 	for i, script := range worker.scripts {

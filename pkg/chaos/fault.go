@@ -76,7 +76,7 @@ func kinds() map[string]kind {
 		"kubelet-frozen":    {make: func() Fault { return &kubeletDown{how: "frozen"} }, release: true, effects: always(judge.EffectSilent)},
 		"kubelet-killed":    {make: func() Fault { return &kubeletDown{how: "killed"} }, effects: always(judge.EffectNone)},
 		"node-paused":       {make: func() Fault { return &nodePaused{} }, release: true, effects: always(judge.EffectSilent)},
-		"containerd-frozen": {make: func() Fault { return &runtimeFrozen{} }, release: true, effects: always(judge.EffectNotReady)},
+		"containerd-frozen": {make: func() Fault { return &containerdFrozen{} }, release: true, effects: always(judge.EffectNotReady)},
 		"csr-denied":        {make: func() Fault { return &csrDenied{} }, certificate: true, release: true},
 		"csr-refused":       {make: func() Fault { return &csrDenied{refuse: true} }, certificate: true},
 		"signer-off":        {make: func() Fault { return &signerOff{} }, certificate: true, release: true},

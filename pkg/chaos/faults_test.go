@@ -177,7 +177,8 @@ func told(events []observe.Event) []string {
 func TestInjectOfEachFault(t *testing.T) {
 	own, minted := &Certificate{From: "rotation"}, &Certificate{Mint: seconds(40)[0]}
 	injected := func(what string) string { return "run Injected 40.000000001 " + what }
-	started := []string{"run KubeletStarted node c1-worker2 42.5", "run KubeletStarted node c1-worker3 42.5"}
+	restarted := []string{"run KubeletStarted node c1-worker2 42.5", "run KubeletStarted node c1-worker3 42.5"}
+	started := []string{"run Installed certificate c1-worker2 42.5", restarted[0], "run Installed certificate c1-worker3 42.5", restarted[1]}
 	installed := []string{"short.pem", "short.pem"}
 	const frozen, killed = "kube-controller-manager is frozen", "kube-controller-manager is killed"
 	for name, tc := range map[string]struct {
@@ -189,7 +190,7 @@ func TestInjectOfEachFault(t *testing.T) {
 	}{
 		"rotation of the node's own":   {&rotation{}, own, false, []string{"date +%s.%N"}, nil, []string{injected("nothing but a certificate that ends soon")}},
 		"rotation":                     {&rotation{}, minted, false, []string{"date +%s.%N"}, installed, append([]string{injected("nothing but a certificate that ends soon")}, started...)},
-		"kubelet-restart":              {&kubeletRestart{}, nil, false, nil, []string{"MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet", "MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet"}, append([]string{"run Injected 42.5 the kubelet is restarted"}, started...)},
+		"kubelet-restart":              {&kubeletRestart{}, nil, false, nil, []string{"MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet", "MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet"}, append([]string{"run Injected 42.5 the kubelet is restarted"}, restarted...)},
 		"signer-off of the node's own": {&signerOff{}, own, false, []string{"replace -f -"}, nil, []string{injected("the controller manager may not sign kubelets' client certificates")}},
 		"signer-off":                   {&signerOff{}, minted, false, []string{"replace -f -"}, installed, append([]string{injected("the controller manager may not sign kubelets' client certificates")}, started...)},
 		"kcm-stopped":                  {&controllerStopped{}, minted, false, []string{"rm /etc/kubernetes/manifests/kube-controller-manager.yaml", "seq 400"}, installed, append([]string{injected("the manifest of kube-controller-manager is moved out"), "run Stopped kube-controller-manager 41.75 " + oldID}, started...)},

@@ -331,16 +331,38 @@ func TestUndoOfFilesThatFails(t *testing.T) {
 }
 
 // storyOf is what an injection tells, with the stamps of fileAnswers.
-func storyOf(f fileFault, trigger string, restarts bool) []string {
-	story := []string{"run Snapshot certificate files of c1-worker2 00", "run Snapshot certificate files of c1-worker3 00"}
-	if trigger == byRotation {
-		if restarts {
-			story = append(story, "run KubeletStarted node c1-worker2 43.5", "run KubeletStarted node c1-worker3 43.5")
+func storyOf(f fileFault, trigger string, minted bool) []string {
+	targets := []string{"c1-worker2", "c1-worker3"}
+	var story []string
+	tell := func(text string) { story = append(story, text) }
+	installed := func(node, at string, is bool) {
+		if is {
+			tell("run Installed certificate " + node + " " + at)
 		}
-		return append(story, "run Injected 44.5 "+f.what+" when the kubelet wants the next one")
 	}
-	return append(story, "run Injected 41.5 "+f.what+"; the kubelet is restarted", "run KubeletStopped node c1-worker2 41.5", "run KubeletStarted node c1-worker2 42.5",
-		"run KubeletStopped node c1-worker3 41.5", "run KubeletStarted node c1-worker3 42.5")
+	for _, n := range targets {
+		tell("run Snapshot certificate files of " + n + " 00")
+	}
+	if trigger == byRestart {
+		tell("run Injected 41.5 " + f.what + "; the kubelet is restarted")
+		for _, n := range targets {
+			installed(n, "42.5", minted || f.pem != nil)
+			tell("run KubeletStopped node " + n + " 41.5")
+			tell("run KubeletStarted node " + n + " 42.5")
+		}
+		return story
+	}
+	for _, n := range targets {
+		installed(n, "43.5", minted)
+		if minted || f.powerless {
+			tell("run KubeletStarted node " + n + " 43.5")
+		}
+	}
+	tell("run Injected 44.5 " + f.what + " when the kubelet wants the next one")
+	for _, n := range targets {
+		installed(n, "44.5", f.pem != nil)
+	}
+	return story
 }
 
 func fileAnswers() *fakeNode {
@@ -366,7 +388,7 @@ func TestInjectOfEachFileFault(t *testing.T) {
 					if err := fault.Inject(t.Context(), target); err != nil {
 						t.Fatal(err)
 					}
-					if got, want := told(*events), storyOf(f, trigger, minted || f.powerless); !slices.Equal(got, want) {
+					if got, want := told(*events), storyOf(f, trigger, minted); !slices.Equal(got, want) {
 						t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 					}
 					if d := (*events)[0].Detail; d["when"] != "before" || d["kubelet.key"] != "-rw------- root:root 0123" {

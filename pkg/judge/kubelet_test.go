@@ -303,3 +303,22 @@ func TestWantedOutcome(t *testing.T) {
 		t.Errorf("wanted %q", r.Wanted)
 	}
 }
+
+// A certificate that the run has put there counts, although it was gone before
+// anybody looked.
+func TestACertificateThatNobodySaw(t *testing.T) {
+	installed := with(onDisk(10, "short", short, -60), "serial=1")
+	installed.Source, installed.Type = "run", TypeInstalled
+	events := []observe.Event{kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, 1000), installed, kubeletSeen(10.1, "8", "0", "active"),
+		seen("node", 11, observe.TypeCertificate, "certificate w1", "file="+short, "unreadable=no PEM block"), injected(12)}
+	f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"unasked","trigger":"rotation","certificate":{"mint":"30s","rotate":"later"}}`, append(events, did(60, TypeWitness))...)
+	f.at(t, CertificateExpired, "w1", "", 40, "node")
+	if end := f.nodes["w1"].asked.notAfter; !end.Equal(start.Add(sec(40))) {
+		t.Errorf("the next request counts from a certificate that ends %v", end)
+	}
+	tr := newTrace(t, small(t, traceConfig(), `{}`, append(events, phase(100, "collect"))...))
+	same(t, "kubelet", told(tr.node(t, "w1").Kubelet.Spans), "running -11..28, expired 28..88+")
+	if n := len(tr.node(t, "w1").Certificates); n != 2 {
+		t.Errorf("%d certificates", n)
+	}
+}
