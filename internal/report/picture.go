@@ -271,7 +271,7 @@ func (f *frame) row(w row) {
 // looks tells how a state is drawn: a fill, and a pattern where it is not good.
 var looks = map[string]string{
 	"True": "good", "running": "good", "answers": "good", "Issued": "good", "good": "good",
-	"Unknown": "slash", "unready": "slash", "Approved": "slash", "terminating": "cross",
+	"Unknown": "slash", "unready": "slash", "Approved": "slash", "orphan": "slash", "terminating": "cross",
 	"False": "cross", "exited": "cross", "expired": "cross", "crash-looping": "cross", "frozen": "dots", "Denied": "cross", "Failed": "cross", "gap": "cross", "stalled": "cross", "fault": "cross",
 	"pending": "dots", "Pending": "dots", "released": "dots", "stopped": "dots", "undo": "dots", "repair": "dots", "NoSchedule": "slash", "NoExecute": "cross",
 }

@@ -22,6 +22,9 @@ const (
 	StateCrashLooping = "crash-looping"
 )
 
+// StateOrphan is a request that was issued a certificate which nobody has stored.
+const StateOrphan = "orphan"
+
 // A Kubelet sums up what became of the kubelet of a target.
 type Kubelet struct {
 	Node   string         `json:"node"`

@@ -179,6 +179,17 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
+// The picture does not take what was issued for what was stored.
+func TestOrphansInATrace(t *testing.T) {
+	csr := func(at float64, typ, name, state, cred string) observe.Event {
+		return seen("watch", at, typ, "certificatesigningrequests "+name, "user=system:node:w1", "state="+state, "cred="+cred)
+	}
+	tr := traced(t, kubeletSeen(90, "7", "0", "active"), onDisk(1, "own", datedOne, 1000),
+		csr(110, "added", "a", "Pending", ""), csr(111, "modified", "a", "Issued", "aa"), csr(120, "added", "b", "Pending", ""), csr(121, "modified", "b", "Issued", "bb"), onDisk(122, "bb", datedTwo, 1000),
+		csr(130, "added", "c", "Pending", ""), csr(131, "modified", "c", "Issued", "")) // a record of before certificates were told
+	same(t, "requests", toldLanes(tr.node(t, "w1").Requests), "a: Pending 10..11, orphan 11..100+; b: Pending 20..21, Issued 21..100+; c: Pending 30..31, Issued 31..100+")
+}
+
 // A node that gives no sign of life was not watched since the last one.
 func TestAGapOfASilentNode(t *testing.T) {
 	r := judged(t, small(t, testConfig("v1.37.2"), `{}`, kubeletSeen(1, "7", "0", "active"), injected(5),

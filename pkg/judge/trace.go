@@ -49,7 +49,7 @@ type NodeTrace struct {
 	// Certificates are those that lay on the disk as the kubelet's own, in the
 	// order in which they came.
 	Certificates []Certificate
-	Requests     []Lane // certificate signing requests by name: Pending, Approved, Issued, Denied, Failed
+	Requests     []Lane // certificate signing requests by name: Pending, Approved, Issued, orphan, Denied, Failed
 	Kubelet      Lane   // see StateRunning and so on
 	Pods         []PodTrace
 }
@@ -149,7 +149,7 @@ func NewTrace(t *observe.Timeline) (*Trace, error) {
 // trace makes the Trace of a judgement whose gaps are known.
 func (j *judgement) trace() *Trace {
 	tr := &tracer{judgement: j, processes: map[string]process{}, loaded: map[string][]loaded{}, trace: &Trace{Phases: Lane{Name: "phases"}, Fault: Lane{Name: "fault"}, Leader: Lane{Name: "kube-controller-manager"}, Server: Lane{Name: "kube-apiserver"}},
-		nodes: map[string]*NodeTrace{}, byIP: map[string]string{}, homes: map[string]string{}, pods: map[string]*podTracer{}, used: map[string]*Certificate{}, requests: map[string]*Lane{}, owners: map[string]string{},
+		nodes: map[string]*NodeTrace{}, byIP: map[string]string{}, homes: map[string]string{}, pods: map[string]*podTracer{}, used: map[string]*Certificate{}, requests: map[string]*Lane{}, owners: map[string]string{}, creds: map[string]string{},
 		renews: map[string]bool{}, blind: map[string]bool{}, taints: map[string]*Lane{}}
 	return tr.follow()
 }
@@ -167,6 +167,7 @@ type tracer struct {
 	used     map[string]*Certificate // what each credential did, by its fingerprint
 	requests map[string]*Lane
 	owners   map[string]string // of the requests
+	creds    map[string]string // of the certificates that they were issued
 	renews   map[string]bool   // renewals that were seen already, by node and renewTime
 	blind    map[string]bool   // watches with an open gap
 	edges    []edge            // what the audit log says about nodes
@@ -529,10 +530,27 @@ func (t *tracer) request(e observe.Event, at float64, name string) {
 		return // history of the cluster
 	}
 	state := e.Detail["state"]
+	if cred := e.Detail["cred"]; cred != "" {
+		t.creds[name] = cred
+	}
 	if e.Type == "deleted" {
 		state = ""
 	}
 	l.enter(at, state, "")
+}
+
+// orphan names a request by what became of it where its node has never stored the
+// certificate: nobody has the key any more.
+func (t *tracer) orphan(name, cred string) {
+	n, l := t.nodes[t.owners[name]], t.requests[name]
+	if n == nil || l == nil || slices.ContainsFunc(n.Certificates, func(c Certificate) bool { return c.OnDisk.Note == cred }) {
+		return
+	}
+	for i := range l.Spans {
+		if l.Spans[i].State == "Issued" {
+			l.Spans[i].State = StateOrphan
+		}
+	}
 }
 
 func (t *tracer) addNode(e observe.Event, at float64, n *NodeTrace) {
@@ -629,6 +647,9 @@ func (t *tracer) onClock(at time.Time) float64 {
 // finish ends all lanes and hands them to their nodes.
 func (t *tracer) finish() {
 	tr := t.trace
+	for name, cred := range t.creds {
+		t.orphan(name, cred)
+	}
 	for _, name := range slices.Sorted(maps.Keys(t.requests)) {
 		if n := t.nodes[t.owners[name]]; n != nil && len(t.requests[name].Spans) > 0 {
 			n.Requests = append(n.Requests, *t.requests[name])
