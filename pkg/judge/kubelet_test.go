@@ -262,6 +262,37 @@ func TestWindowsOfKubeletFaults(t *testing.T) {
 	}
 }
 
+// A kubelet asks with what lies on its disk, and does all else with what it has in
+// memory.
+func TestARefusedRequestForACertificate(t *testing.T) {
+	post := func(at float64, code string) observe.Event {
+		return audit(at, "create", "certificatesigningrequests", "code="+code, "ip=10.0.0.2", "agent=kubelet")
+	}
+	before := []observe.Event{kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, -50), injected(5)} // an hour and 50 s long, it ends at 50
+	for name, tc := range map[string]struct {
+		events []observe.Event
+		name   string
+		from   string
+	}{
+		"401, by a CA that nobody knows":      {[]observe.Event{post(20, "401"), refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused401, FaultInjected},
+		"and 403 when its own has ended":      {[]observe.Event{post(20, "401"), refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused403, CertificateExpired},
+		"403, as another node":                {[]observe.Event{post(20, "403"), refused(51, "401", "leases w1")}, FirstRefused403, FaultInjected},
+		"and 401 when its own has ended":      {[]observe.Event{post(20, "403"), refused(51, "401", "leases w1")}, FirstRefused401, CertificateExpired},
+		"403 as ever where no request is one": {[]observe.Event{refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused403, FirstRefused401},
+	} {
+		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"unasked","trigger":"rotation"}`, append(append(before[:3:3], tc.events...), did(60, TypeWitness))...)
+		m, ok := f.Get(Key{tc.name, "w1", ""})
+		if !ok {
+			t.Fatalf("%s: not reached", name)
+		}
+		if r := f.Result(m); r.After == nil || r.After.Name != tc.from || r.Window.Class != Derived {
+			t.Errorf("%s: %s counts from %+v, window %s", name, tc.name, r.After, r.Window)
+		} else if _, judged := r.Inside(); !judged {
+			t.Errorf("%s: not judged", name)
+		}
+	}
+}
+
 // False is the kubelet's word and Unknown the controller's; so are their taints.
 func TestNotReadyIsAWordOfTheKubelet(t *testing.T) {
 	events := []observe.Event{nodeSeen(1, "w1", "True", "none"), injected(5), nodeSeen(20, "w1", "False", "none"), taint(21, "w1", notReady+":NoSchedule"), taint(22, "w1", both(notReady)),

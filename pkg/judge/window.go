@@ -136,10 +136,19 @@ func (f *Fold) WindowOf(k Key) Window {
 		if f.fault.Effect == EffectRefused {
 			return derived(KubeletStarted, "start of the kubelet, its first request", Interval{Min: 0, Max: 5})
 		}
+		if f.refusedAsking(k) {
+			return f.naturalRotation(k.Node)
+		}
 		return derived(CertificateExpired, fmt.Sprintf("the next request of any kind, at the latest the next renewal: I = %.2f s", i), Interval{Min: 0, Max: i})
 	case FirstRefused403: // kubelet/certificate/transport.go: no certificate is presented any more
 		if f.fault.Effect == EffectRefused {
 			return derived(KubeletStarted, "start of the kubelet, its first request", Interval{Min: 0, Max: 5})
+		}
+		switch {
+		case f.refusedAsking(k):
+			return f.naturalRotation(k.Node)
+		case f.refusedAsking(after(FirstRefused401)):
+			return derived(CertificateExpired, fmt.Sprintf("one more 401 at the next renewal, at the latest after I = %.2f s, then none is presented", i), Interval{Min: 0, Max: i + 0.5})
 		}
 		if m, ok := f.Get(Key{Name: FirstRefused401, Node: k.Node}); ok && !strings.Contains(m.Note, "leases ") {
 			return derived(FirstRefused401, "the 401 was no Lease request: the next renewal", Interval{Min: 0, Max: i})
@@ -254,6 +263,14 @@ func (f *Fold) nextRequest(k Key) Window {
 	w.Intervals = []Interval{{Min: wait, Max: wait*1.1 + 2}}
 	w.Why = fmt.Sprintf("back-off of %.0f to %.1f s after the last one was answered", wait, wait*1.1)
 	return w
+}
+
+// refusedAsking says whether the first refusal of a kind met a request for a
+// certificate: one that was made with what lies on the disk, while all others go by
+// what is in memory.
+func (f *Fold) refusedAsking(k Key) bool {
+	m, ok := f.Get(k)
+	return ok && strings.HasPrefix(m.Note, "create certificatesigningrequests")
 }
 
 // lead is by how much a certificate may be older than a fault that has to wait
