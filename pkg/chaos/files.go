@@ -70,6 +70,8 @@ func fileFaults() map[string]fileFault {
 			breaks: `mv $P $P.away`, inPlace: `[ -d $P.away ]`, says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
 		"cert-truncated": {what: "the certificate is cut short", effects: map[string]judge.Effect{byRestart: judge.EffectCrashLoop, byRotation: judge.EffectUnsent},
 			breaks: `truncate -s 300 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %s $C)" = 300 ]`, says: either("unable to load TLS certificates from existing bootstrap client config.*", notAnswered+"failed to find any PEM data.*")},
+		"cert-empty": {what: "the certificate file is empty", effects: map[string]judge.Effect{byRestart: judge.EffectCrashLoop, byRotation: judge.EffectUnsent},
+			breaks: `: > "$(readlink -f $C)"`, inPlace: `[ -e $C ] && ! [ -s $C ]`, says: either("existing bootstrap client config.*", notAnswered)},
 		"cert-foreign-ca": {what: "the certificate is signed by a CA that the cluster does not know", effects: refused,
 			inPlace: put, says: either("Unauthorized", notAnswered+"Unauthorized"),
 			pem: func(_ *Target, n Node) ([]byte, error) {

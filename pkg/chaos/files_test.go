@@ -531,6 +531,7 @@ func TestWitnessOfFiles(t *testing.T) {
 		"it says so and restarted once":    {"cert-truncated", byRestart, injected, "in\n1\n0\nPEM", "in\n2\n0\nPEM", true, false, "c1-worker2: PEM"},
 		"it says so and restarted twice":   {"cert-truncated", byRestart, injected, "in\n2\n0\nPEM", "in\n2\n0\nPEM", true, true, "c1-worker2: PEM"},
 		"it restarts and says nothing":     {"cert-truncated", byRestart, injected, "in\n9\n0\n", "in\n9\n0\n", true, false, "c1-worker2: " + silent},
+		"an empty file at a rotation":      {"cert-empty", byRotation, injected, "in\n0\n0\nPEM", "in\n0\n0\nPEM", true, true, "c1-worker2: PEM"},
 		"no restart at a rotation":         {"cert-truncated", byRotation, injected, "in\n0\n0\nPEM", "in\n0\n0\nPEM", true, true, "c1-worker2: PEM"},
 		"root reads all":                   {"cert-mode-only", byRestart, injected, "in\n0\n" + powerful + "\n", "in\n0\n0000000000000002\n", true, false, "c1-worker2: the kubelet reads its files whatever their mode: it has CAP_DAC_OVERRIDE; c1-worker3: the kubelet reads"},
 		"root reads all at a rotation":     {"cert-mode-only", byRotation, injected, "in\n0\n" + powerful + "\n", "in\n0\n" + powerful + "\n", true, false, "c1-worker2: the kubelet reads its files whatever their mode: it has CAP_DAC_OVERRIDE"},
