@@ -18,6 +18,9 @@ var otherwise = map[string]judge.Outcome{
 	// A certificate of 60 s: the kubelet rotated 6.7 s before its end, and the open
 	// connection went on with the old one until the ten-second tick, 0.3 s after it.
 	"20261129t181143z-93c5": judge.OutcomeFail,
+	// The observer looked between the names of two files and took the new certificate
+	// for the spare one: the node was well, and the run waited for a rotation in vain.
+	"20261129t205728z-d130": judge.OutcomeDirty,
 }
 
 // Rules that change are tried on every run on record: a verdict that changes with
@@ -41,6 +44,9 @@ func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
 		want, listed := otherwise[run.RunID]
 		if !listed {
 			want = judge.OutcomePass
+		}
+		if !listed && run.Wanted != "" {
+			want = run.Wanted
 		}
 		if run.Outcome != want {
 			t.Errorf("%s: %s %v, want %s", name, run.Outcome, run.Reasons, want)

@@ -217,7 +217,7 @@ func planCommand(stdout io.Writer) *cobra.Command {
 			return (&report.Plan{
 				Never: never,
 				Name:  exp.Metadata.Name, Profile: exp.Profile, Description: exp.Spec.Description, Fault: faultText(exp.Spec.Fault),
-				Config: &p.Config, Undo: steps(p.Undo), Repair: steps(p.Repair), Forecasts: p.Forecasts, Least: p.Least, Most: p.Most,
+				Config: &p.Config, Undo: steps(p.Undo), Repair: steps(p.Repair), Forecasts: p.Forecasts, Outcome: exp.Spec.Outcome, Least: p.Least, Most: p.Most,
 			}).Text(stdout)
 		},
 	}

@@ -131,6 +131,9 @@ func facts(r *judge.Run) [][2]string {
 	if r.InjectedAt != nil {
 		f = append(f, [2]string{"injected at", r.InjectedAt.UTC().Format("2006-01-02 15:04:05.000") + " UTC"})
 	}
+	if r.Bitten != nil {
+		f = append(f, [2]string{"seen biting", fmt.Sprintf("at %.1f s: %s", r.Bitten.Seconds, r.Bitten.Seen)})
+	}
 	took := fmt.Sprintf("%.0f s, of which the tool's own %.0f s", r.Cost.WallSeconds, r.Cost.OverheadSeconds)
 	if s := r.Cost.ObserveSeconds; s > 0 {
 		took += fmt.Sprintf("; observing cost %.2f requests/s and %.1f %% of a core", float64(r.Cost.APIRequests)/s, 100*r.Cost.ObserverCPUSeconds/s)

@@ -20,6 +20,9 @@ import (
 var recordings = map[string]string{
 	"default":      "../../pkg/judge/testdata/csr-denied-default.jsonl.gz",
 	"fast":         "../../pkg/judge/testdata/csr-denied-fast.jsonl.gz",
+	"crash-loop":   "../../docs/evidence/cert-unreadable-restart-fast/20261129t202129z-e9c1.jsonl.gz",
+	"orphans":      "../../docs/evidence/cert-readonly-rotation-fast/20261129t202540z-35f4.jsonl.gz",
+	"not-ready":    "../../docs/evidence/containerd-frozen-fast/20261129t205339z-5268.jsonl.gz",
 	"everyone":     "../../docs/evidence/csr-denied-everyone-fast/20261129t155005z-c00f.jsonl.gz",
 	"fail":         "testdata/fail.jsonl.gz",
 	"not-injected": "testdata/not-injected.jsonl.gz",

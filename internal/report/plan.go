@@ -18,7 +18,8 @@ type Plan struct {
 	Config                            *judge.Config
 	Undo, Repair                      []string // "what on which node"
 	Forecasts                         []judge.Forecast
-	Never                             []string // milestones
+	Never                             []string      // milestones
+	Outcome                           judge.Outcome // that it is to come to, where that is not pass
 	Least, Most                       time.Duration
 }
 
@@ -65,6 +66,9 @@ func (p *Plan) Text(out io.Writer) error {
 	_ = tw.Flush()
 	if len(p.Never) > 0 {
 		fmt.Fprintf(&b, "\nmust not occur before the undo: %s\n", strings.Join(p.Never, ", "))
+	}
+	if p.Outcome != "" {
+		fmt.Fprintf(&b, "\nis to come to: %s\n", p.Outcome)
 	}
 	for _, w := range p.Config.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)

@@ -49,6 +49,9 @@ func text(out io.Writer, r *judge.Run, wide bool) error {
 	b.WriteString("\n\n")
 	table(&b, r, wide)
 	heartbeats(&b, r)
+	if r.Bitten != nil {
+		fmt.Fprintf(&b, "the fault was seen biting at %.1f s: %s\n", r.Bitten.Seconds, r.Bitten.Seen)
+	}
 	kubelets(&b, r)
 	if len(r.ControlNodes) > 0 && r.Outcome != judge.OutcomeSetupFailed {
 		fmt.Fprintf(&b, "control nodes %s: %s\n", shorts(r.ControlNodes, r.Cluster), unchanged(r))
@@ -170,7 +173,7 @@ func kubelets(b *strings.Builder, r *judge.Run) {
 	for _, t := range texts {
 		fmt.Fprintln(b, t)
 	}
-	if len(texts) > 0 {
+	if r.Bitten != nil || len(texts) > 0 {
 		b.WriteString("\n")
 	}
 }

@@ -143,16 +143,16 @@ func (f *certFile) Inject(ctx context.Context, t *Target) error {
 		if err != nil {
 			return err
 		}
-		times, err := n.times(ctx, pem, inStage(t.RunID, "set -e\n"+fileVars+"at=$(date +%s.%N)\nsystemctl stop kubelet\n"+script+f.breaks+"\nstarted=$(date +%s.%N)\nsystemctl start kubelet\necho $at $started"), 2)
+		stopped, started, err := t.restartKubelet(ctx, n, pem, fileVars+script+f.breaks+"\n")
 		if err != nil {
-			return fmt.Errorf("breaking the certificate files of %s: %w", n.Name, err)
+			return fmt.Errorf("breaking the certificate files: %w", err)
 		}
-		f.since[n.Name] = times[0]
+		f.since[n.Name] = stopped
 		if i == 0 {
-			t.injected(times[0], f.what+"; the kubelet is restarted")
+			t.injected(stopped, f.what+"; the kubelet is restarted")
 		}
-		t.installed(n, times[1], f.file(), pem)
-		t.restarted(n, times[0], times[1])
+		t.installed(n, started, f.file(), pem)
+		t.restarted(n, stopped, started)
 	}
 	return nil
 }
@@ -168,13 +168,13 @@ func (f *certFile) beforeRotation(ctx context.Context, t *Target) error {
 		if err != nil {
 			return err
 		}
-		started, err := n.times(ctx, pem, inStage(t.RunID, "set -e\n"+fileVars+"systemctl stop kubelet\n"+script+"date +%s.%N\nsystemctl start kubelet"), 1)
+		_, started, err := t.restartKubelet(ctx, n, pem, fileVars+script)
 		if err != nil {
-			return fmt.Errorf("restarting the kubelet of %s: %w", n.Name, err)
+			return err
 		}
-		t.installed(n, started[0], shortFile, pem)
-		t.Emit(observe.Event{Stamp: started[0], Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
-		if err := t.waitRenewed(ctx, n.Name, started[0]); err != nil {
+		t.installed(n, started, shortFile, pem)
+		t.Emit(observe.Event{Stamp: started, Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
+		if err := t.waitRenewed(ctx, n.Name, started); err != nil {
 			return err
 		}
 	}

@@ -353,9 +353,9 @@ func storyOf(f fileFault, trigger string, minted bool) []string {
 		return story
 	}
 	for _, n := range targets {
-		installed(n, "43.5", minted)
+		installed(n, "42.5", minted)
 		if minted || f.powerless {
-			tell("run KubeletStarted node " + n + " 43.5")
+			tell("run KubeletStarted node " + n + " 42.5")
 		}
 	}
 	tell("run Injected 44.5 " + f.what + " when the kubelet wants the next one")
@@ -366,7 +366,7 @@ func storyOf(f fileFault, trigger string, minted bool) []string {
 }
 
 func fileAnswers() *fakeNode {
-	return answers("lsattr", "attributes=\nkubelet.key=-rw------- root:root 0123\n", "echo $at $started", "1001.500000000 1002.500000000\n", "systemctl start kubelet", "1003.500000000\n", "echo $at", "1004.500000000\n")
+	return answers("lsattr", "attributes=\nkubelet.key=-rw------- root:root 0123\n", "echo $at $started", "1001.500000000 1002.500000000\n", "echo $at", "1004.500000000\n")
 }
 
 // What each fault tells, in order, whose certificate it puts there, and that no key is

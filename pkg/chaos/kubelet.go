@@ -117,6 +117,16 @@ func (t *Target) stopKubelets(ctx context.Context) ([]time.Time, error) {
 	return times, nil
 }
 
+// restartKubelet stops a node's kubelet, runs a script in the run's folder, and
+// starts it again. A script that fails leaves it stopped.
+func (t *Target) restartKubelet(ctx context.Context, n Node, stdin []byte, script string) (stopped, started time.Time, err error) {
+	times, err := n.times(ctx, stdin, inStage(t.RunID, "set -e\nat=$(date +%s.%N)\nsystemctl stop kubelet\n"+script+"started=$(date +%s.%N)\nsystemctl start kubelet\necho $at $started"), 2)
+	if err != nil {
+		return time.Time{}, time.Time{}, fmt.Errorf("restarting the kubelet of %s: %w", n.Name, err)
+	}
+	return times[0], times[1], nil
+}
+
 // kubeletProcess finds the main process of the kubelet; it fails where there is none,
 // and ends the script where nobody can tell.
 const kubeletProcess = `p=$(systemctl show kubelet -p MainPID --value) || exit 1; [ "$p" != 0 ]`
@@ -136,7 +146,7 @@ const thawKubelet = kubeletProcess + " || exit 0\ndate +%s.%N; kill -CONT $p"
 func (f *kubeletDown) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, kubeletProcess+" && { systemctl kill -s TERM kubelet; kill -CONT $p; }\nsystemctl stop kubelet")})
+		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, kubeletProcess+" && { kill -TERM $p; kill -CONT $p; }\nsystemctl stop kubelet")})
 	}
 	return steps
 }

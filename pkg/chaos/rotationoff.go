@@ -51,16 +51,16 @@ func (f *rotationOff) Inject(ctx context.Context, t *Target) error {
 			}
 			install = "(umask 077; cat > short.pem)\n" + installScript("short.pem", shortFile)
 		}
-		times, err := n.times(ctx, pem, inStage(t.RunID, "set -e\nat=$(date +%s.%N)\nsystemctl stop kubelet\n"+switchRotation+install+"started=$(date +%s.%N)\nsystemctl start kubelet\necho $at $started"), 2)
+		stopped, started, err := t.restartKubelet(ctx, n, pem, switchRotation+install)
 		if err != nil {
-			return fmt.Errorf("switching rotation off on %s: %w", n.Name, err)
+			return fmt.Errorf("switching rotation off: %w", err)
 		}
-		f.since[n.Name] = times[0]
+		f.since[n.Name] = stopped
 		if i == 0 {
-			t.injected(times[0], "the kubelet runs with rotateCertificates false")
+			t.injected(stopped, "the kubelet runs with rotateCertificates false")
 		}
-		t.installed(n, times[1], shortFile, pem)
-		t.Emit(observe.Event{Stamp: times[1], Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
+		t.installed(n, started, shortFile, pem)
+		t.Emit(observe.Event{Stamp: started, Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
 	}
 	return nil
 }

@@ -143,9 +143,9 @@ func TestWindowsOfFaults(t *testing.T) {
 
 		// A ten-second tick, then the next request: I = 10.9.
 		"a certificate in use":                  {rotates, nil, key(CertificateInUse), key(CertificateRotated), Derived, one(0, 21.9)},
-		"rotation where nothing is broken":      {rotates, nil, key(CertificateRotated), key(CSRIssued), Derived, one(-0.05, 2)},
-		"rotation of a kubelet that restarts":   {restarts, nil, key(CertificateRotated), key(CSRIssued), Derived, one(-0.05, 2)},
-		"rotation after a release":              {touched, nil, key(CertificateRotated), key(CSRIssued), Derived, one(-0.05, 2)},
+		"rotation where nothing is broken":      {rotates, nil, key(CertificateRotated), key(CSRIssued), Derived, one(0, 2)},
+		"rotation of a kubelet that restarts":   {restarts, nil, key(CertificateRotated), key(CSRIssued), Derived, one(0, 2)},
+		"rotation after a release":              {touched, nil, key(CertificateRotated), key(CSRIssued), Derived, one(0, 2)},
 		"rotation where a kubelet is stopped":   {stoppedDead, nil, key(CertificateRotated), key(RepairDone), Derived, one(0, 30)},
 		"renewals after a release":              {touched, nil, key(LeaseResumed), key(CSRIssued), Derived, one(0, 8.5)},
 		"renewals of a kubelet that is stopped": {frozen, nil, key(LeaseResumed), key(RepairDone), Derived, one(0, 6)},
@@ -191,7 +191,7 @@ func TestWindowsOfFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := foldOf(t, testConfig("v1.37.2"), tc.fault, append([]observe.Event{injected(5)}, tc.events...)...)
-			w := f.WindowOf(tc.key).rounded()
+			w := f.windowOf(tc.key).rounded()
 			if w.Class != tc.class || w.after != tc.after || !slices.Equal(w.Intervals, tc.want) {
 				t.Errorf("%s window %v after %v, want %s %v after %v", w.Class, w.Intervals, w.after, tc.class, tc.want, tc.after)
 			}
@@ -461,7 +461,7 @@ func TestATaintThatIsSetAgainSpendsAToken(t *testing.T) {
 	set := both(unreachable)
 	f := foldOf(t, testConfig("v1.37.2"), `{"type":"kcm-killed"}`, injected(5), taint(80, "w1", set), taint(100, "w1", unreachable+":NoSchedule"), taint(100.5, "w1", set), status(102, "w2", "Unknown"))
 	want := []Interval{{8.5, 9.8, "earlier taint in the zone"}}
-	if w := f.WindowOf(Key{NoExecuteTainted, "w2", ""}).rounded(); !slices.Equal(w.Intervals, want) {
+	if w := f.windowOf(Key{NoExecuteTainted, "w2", ""}).rounded(); !slices.Equal(w.Intervals, want) {
 		t.Errorf("window %v, want %v", w.Intervals, want)
 	}
 }

@@ -131,8 +131,8 @@ func expiring(s Span, certs []loaded) []Span {
 	return out
 }
 
-// klogLine is the head of a line of klog.
-var klogLine = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+ +\d+ [^ ]+\] `)
+// klogHead is what klog writes before a message: severity, date, process, place.
+var klogHead = regexp.MustCompile(`\b[EFIW]\d{4} [0-9:.]+ +\d+ [^ ]+\] `)
 
 // unreadableFile is how client-go says that a file of a kubeconfig cannot be read.
 var unreadableFile = regexp.MustCompile(`(unable to read client-cert [^ ]+) for [^ ]+ due to open [^ ]+(: [a-z ]+)`)
@@ -147,7 +147,7 @@ func lastWords(errors string) string {
 	if i >= 0 {
 		line = lines[i]
 	}
-	line = klogLine.ReplaceAllString(line, "")
+	line = klogHead.ReplaceAllString(line, "")
 	if _, after, ok := strings.Cut(line, ` err="`); ok {
 		line, _, _ = strings.Cut(after, `" logger=`)
 		line = strings.TrimSuffix(line, `"`)

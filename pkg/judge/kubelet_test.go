@@ -163,6 +163,19 @@ func TestTheEndOfACertificateIsThatOfTheOneInUse(t *testing.T) {
 	}
 }
 
+// A look may have fallen between the names of two files: the old name and the new
+// certificate.
+func TestALookIntoTheMiddleOfARotation(t *testing.T) {
+	for name, file := range map[string]string{"the old name": "/var/lib/kubelet/pki/flatline-spare.pem", "no link at that moment": observe.CurrentCertificate} {
+		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, 1000), injected(5),
+			kubeletSeen(20.2, "8", "0", "active"), onDisk(20, "new", file, 2000), onDisk(20.3, "new", datedTwo, 2000))
+		f.at(t, CertificateRotated, "w1", "", 20.3, "node")
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+}
+
 // A certificate that a kubelet was issued and has not stored is nobody's.
 func TestOrphans(t *testing.T) {
 	csr := func(at float64, typ, name, state, cred string) observe.Event {
@@ -248,7 +261,7 @@ func TestWindowsOfKubeletFaults(t *testing.T) {
 		"words that nothing here calls for":       {stopped, Key{ReadyFalse, "w1", ""}, FaultInjected, ""},
 		"a certificate that the repair has given": {crash, Key{CertificateRotated, "w1", ""}, RepairDone, "[0, 30]"},
 	} {
-		w := foldOf(t, testConfig("v1.37.2"), tc.fault, injected(5)).WindowOf(tc.key).rounded()
+		w := foldOf(t, testConfig("v1.37.2"), tc.fault, injected(5)).windowOf(tc.key).rounded()
 		if w.after.Name != tc.from || w.String() != tc.want {
 			t.Errorf("%s: %s after %s, want %s after %s", name, w, w.after.Name, tc.want, tc.from)
 		}
@@ -256,7 +269,7 @@ func TestWindowsOfKubeletFaults(t *testing.T) {
 	for timeout, want := range map[string]string{"2m": "[120, 131.4]", "10s": "[25, 51.4]", "40s": "[40, 51.4]"} {
 		cfg := testConfig("v1.37.2")
 		cfg.Flags["kubelet"]["runtimeRequestTimeout"] = Flag{timeout, "configz"}
-		if w := foldOf(t, cfg, notReady, injected(5)).WindowOf(Key{ReadyFalse, "w1", ""}).rounded(); w.String() != want {
+		if w := foldOf(t, cfg, notReady, injected(5)).windowOf(Key{ReadyFalse, "w1", ""}).rounded(); w.String() != want {
 			t.Errorf("a time-out of %s: %s, want %s", timeout, w, want)
 		}
 	}

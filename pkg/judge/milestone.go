@@ -127,7 +127,8 @@ type nodeState struct {
 	taints  map[string]string
 	disk    clientCert      // what the kubelet would load
 	inUse   clientCert      // what it has loaded, or rotated to
-	had     map[string]bool // certificates that it has loaded, by fingerprint
+	had     map[string]bool // certificates that it has stored itself, by fingerprint
+	looked  bool            // somebody has looked at the disk
 	// asked is the certificate that was in use when the fault came: it sets the
 	// time of the next request.
 	asked    clientCert
@@ -944,7 +945,8 @@ func (f *Fold) addNode(e observe.Event, at time.Duration, node string) {
 // when it starts; what it rotates to it has before it is there. A certificate that
 // it has had before, put back say, is no rotation.
 func (f *Fold) certificate(e observe.Event, at time.Duration, node string, n *nodeState) {
-	first := n.pid == "" && len(n.had) == 0 || n.inUse.cred == "" && !f.began
+	first := !n.looked || n.inUse.cred == "" && !f.began
+	n.looked = true
 	n.disk = clientCert{cred: e.Detail["cred"], file: e.Detail["file"]}
 	n.disk.notBefore, _ = time.Parse(time.RFC3339, e.Detail["notBefore"])
 	n.disk.notAfter, _ = time.Parse(time.RFC3339, e.Detail["notAfter"])
@@ -971,7 +973,7 @@ const readAfter = 10 * time.Millisecond
 // load notes that a kubelet uses what lies on the disk.
 func (f *Fold) load(n *nodeState) {
 	n.inUse = n.disk
-	if n.disk.cred != "" && n.disk.file != observe.CurrentCertificate { // that may be a look in the middle of a rotation
+	if n.disk.cred != "" && datedFile.MatchString(n.disk.file) { // no other name is proof: a look may fall into the middle of a rotation
 		n.had[n.disk.cred] = true
 	}
 }

@@ -284,13 +284,13 @@ func TestPodsUnreadyIsTheLastPodOfTheNode(t *testing.T) {
 	if m.Seen["watch"] != sec(70.31) {
 		t.Errorf("seen %v", m.Seen)
 	}
-	if w := f.WindowOf(Key{Name: PodsUnready, Node: "w1"}); w.Max() != 0.5+3.0/20 {
+	if w := f.windowOf(Key{Name: PodsUnready, Node: "w1"}); w.Max() != 0.5+3.0/20 {
 		t.Errorf("the window of 3 pods ends at %v", w.Max())
 	}
 	for _, name := range []string{"a", "b", "sick"} {
 		f.Add(podSeen(80, "deleted", name, "w1", "False"))
 	}
-	if w := f.WindowOf(Key{Name: PodsUnready, Node: "w1"}); w.Max() != 0.5+3.0/20 {
+	if w := f.windowOf(Key{Name: PodsUnready, Node: "w1"}); w.Max() != 0.5+3.0/20 {
 		t.Errorf("after the pods have gone their window ends at %v: they were there to be marked", w.Max())
 	}
 
@@ -349,7 +349,7 @@ func TestPodsBack(t *testing.T) {
 func TestCertificateExpiresAfterItsLastValidInstant(t *testing.T) {
 	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), seen("run", 40, TypeWitness, ""))
 	f.at(t, CertificateExpired, "w1", "", -1, "") // NotAfter itself is valid
-	if w := f.WindowOf(Key{Name: CertificateExpired, Node: "w1"}); len(w.Intervals) != 1 || w.Intervals[0] != (Interval{Min: 35, Max: 35}) {
+	if w := f.windowOf(Key{Name: CertificateExpired, Node: "w1"}); len(w.Intervals) != 1 || w.Intervals[0] != (Interval{Min: 35, Max: 35}) {
 		t.Errorf("before the end its window is %+v, want 35 s after the fault", w)
 	}
 	f.Add(seen("run", 40.000001, TypeWitness, ""))
@@ -506,7 +506,7 @@ func TestUnhealed(t *testing.T) {
 func TestDueAndSettled(t *testing.T) {
 	key := func(name, subject string) Key { return Key{name, "w1", subject} }
 	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), renewal(35, "w1"), refused(41, "401", "leases w1"))
-	if due, done := f.Due(key(ReadyUnknown, "")); done || !due.Known || due.From != sec(35+50) || due.To != sec(35+50+5.05+1) {
+	if due, done := f.Due(key(ReadyUnknown, "")); done || !due.Known || due.From != sec(35+50-0.05) || due.To != sec(35+50+5.05+1) {
 		t.Errorf("ReadyUnknown is due %+v, %v", due, done)
 	}
 	if due, done := f.Due(key(NoExecuteTainted, "")); done || due.Known {

@@ -79,6 +79,7 @@ type Run struct {
 	ControlNodes      []string                   `json:"controlNodes"`
 	ControlChanges    []string                   `json:"controlChanges"`
 	InjectedAt        *time.Time                 `json:"injectedAt,omitempty"`
+	Bitten            *Sight                     `json:"bitten,omitempty"` // null where nobody saw that
 	Milestones        []Result                   `json:"milestones"`
 	Heartbeats        []Heartbeat                `json:"heartbeats"`
 	Kubelets          []Kubelet                  `json:"kubelets"` // of the targets
@@ -86,6 +87,12 @@ type Run struct {
 	Warnings          []string                   `json:"warnings"`
 	Gaps              []Gap                      `json:"gaps"`
 	Cost              Cost                       `json:"cost"`
+}
+
+// A Sight is the first time that the fault was seen biting, and in whose words.
+type Sight struct {
+	Seconds float64 `json:"seconds"`
+	Seen    string  `json:"seen"`
 }
 
 // A Result is one milestone with its window and verdict. Seconds is null for a
@@ -266,6 +273,7 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 	j.milestones()
 	j.heartbeats()
 	j.kubelets(j.trace())
+	j.bitten()
 	j.overhead()
 	if torn {
 		j.run.Warnings = append(j.run.Warnings, "the timeline's last line is cut short: the runner died while writing")
@@ -779,6 +787,17 @@ func (j *judgement) unwitnessed() []string {
 	return why
 }
 
+// bitten finds the first look that saw the fault biting.
+func (j *judgement) bitten() {
+	zero, _ := j.fold.Zero()
+	for _, e := range j.events {
+		if e.Source == "run" && e.Type == TypeWitness && e.Detail["biting"] == "true" {
+			j.run.Bitten = &Sight{ms(j.clock.when(e) - zero), klogHead.ReplaceAllString(e.Detail["seen"], "")}
+			return
+		}
+	}
+}
+
 func (j *judgement) notInjected() []string {
 	if none := j.plan.Spec.Fault.Type; none == "" || none == "none" {
 		return nil
@@ -790,12 +809,12 @@ func (j *judgement) notInjected() []string {
 		}
 		return []string{why}
 	}
+	if j.run.Bitten != nil {
+		return nil
+	}
 	last := "nobody looked"
 	for _, e := range j.events {
 		if e.Source == "run" && e.Type == TypeWitness {
-			if e.Detail["biting"] == "true" {
-				return nil
-			}
 			last = e.Detail["seen"]
 		}
 	}

@@ -349,7 +349,7 @@ func TestOutcomes(t *testing.T) {
 		rows    map[string]Verdict
 		note    string // part of the note of every row named
 	}{
-		"Unknown comes too late": {lateUnknown, OutcomeFail, []string{"ReadyUnknown: 32.310 s after LeaseStalled, outside [12, 14.01]"},
+		"Unknown comes too late": {lateUnknown, OutcomeFail, []string{"ReadyUnknown: 32.310 s after LeaseStalled, outside [11.95, 14.01]"},
 			map[string]Verdict{ReadyUnknown: Fail, NoExecuteTainted: Pass, LeaseStalled: Pass}, ""},
 		"the fault never bites": {biting("false"), OutcomeNotInjected, []string{"never seen biting; last seen: " + recTarget + ": csr-tv8c7 is Pending"}, nil, ""},
 		"nobody looked":         {drop(runs(TypeWitness)), OutcomeNotInjected, []string{"never seen biting; last seen: nobody looked"}, nil, ""},

@@ -63,10 +63,29 @@ func (w Window) find(s float64) (Interval, bool) {
 	return Interval{}, false
 }
 
+// ahead is by how much what follows from a write may come before it, in seconds: the
+// audit log stamps a write when its response is complete, and whoever watches may
+// know of it before. 7 ms were seen.
+const ahead = 0.05
+
+// writes are milestones that others learn of through a watch.
+var writes = []string{CSRCreated, CSRApproved, CSRIssued, LeaseStalled, ReadyUnknown, ReadyFalse, ReadyTrue, NoExecuteTainted, NotReadyTainted}
+
 // WindowOf derives the window of a milestone from the flags in force and from
-// what has happened so far. The equations are those of Kubernetes 1.37.2; file
-// names are of that version.
+// what has happened so far.
 func (f *Fold) WindowOf(k Key) Window {
+	w := f.windowOf(k)
+	if w.Class == Derived && slices.Contains(writes, w.after.Name) {
+		for i := range w.Intervals {
+			w.Intervals[i].Min -= ahead
+		}
+	}
+	return w
+}
+
+// windowOf holds the equations. They are those of Kubernetes 1.37.2; file names are
+// of that version.
+func (f *Fold) windowOf(k Key) Window {
 	t := f.tim
 	i, pass := t.I().Seconds(), t.Pass().Seconds()
 	g := t.G.Seconds()
@@ -212,9 +231,7 @@ func (f *Fold) WindowOf(k Key) Window {
 		return Window{Class: Ordered, after: after(FaultUndone)}
 	case CertificateRotated:
 		if f.fault.heals() {
-			// The watch may tell the kubelet before the write that it watches is
-			// stamped in the audit log, which is when its response was complete.
-			return derived(CSRIssued, "the kubelet stores what it waited for", Interval{Min: -0.05, Max: 2})
+			return derived(CSRIssued, "the kubelet stores what it waited for", Interval{Min: 0, Max: 2})
 		}
 		if f.reached(RepairDone, k.Node) || !f.reached(CertificateRotated, k.Node) {
 			return derived(RepairDone, "the spare certificate rotates at once: approver, signer and store work again", Interval{Min: 0, Max: 30})

@@ -91,7 +91,7 @@ func TestWindows(t *testing.T) {
 				f.Add(e)
 			}
 			tc.key.Node = "w1"
-			w := f.WindowOf(tc.key).rounded()
+			w := f.windowOf(tc.key).rounded()
 			if w.Class != tc.class || w.after.Name != tc.after || w.after.Node != "w1" || !slices.Equal(w.Intervals, tc.want) {
 				t.Errorf("%s window %v after %v, want %s %v after %s", w.Class, w.Intervals, w.after, tc.class, tc.want, tc.after)
 			}
@@ -111,10 +111,10 @@ func TestWindowsOfTheFastProfile(t *testing.T) {
 	cfg.Flags["kube-controller-manager"]["node-monitor-grace-period"] = Flag{"12s", ""}
 	cfg.Flags["kube-controller-manager"]["node-monitor-period"] = Flag{"1s", ""}
 	f := newFold(t, cfg)
-	if w := f.WindowOf(Key{Name: ReadyUnknown, Node: "w1"}); w.Intervals[0].Min != 12 || math.Abs(w.Intervals[0].Max-14.01) > 1e-9 || len(w.Intervals) != 1 {
+	if w := f.windowOf(Key{Name: ReadyUnknown, Node: "w1"}); w.Intervals[0].Min != 12 || math.Abs(w.Intervals[0].Max-14.01) > 1e-9 || len(w.Intervals) != 1 {
 		t.Errorf("ReadyUnknown %v", w)
 	}
-	if w := f.WindowOf(Key{Name: LeaseStalled, Node: "w1"}); math.Abs(w.Intervals[0].Min+2.58) > 1e-9 {
+	if w := f.windowOf(Key{Name: LeaseStalled, Node: "w1"}); math.Abs(w.Intervals[0].Min+2.58) > 1e-9 {
 		t.Errorf("LeaseStalled %v", w)
 	}
 	// A slow period makes the second branch wait for the pass and not for the token.
@@ -156,6 +156,27 @@ func TestRecoveryIsWhatComesAfterTheUndo(t *testing.T) {
 	}
 }
 
+// What follows from a write may be stamped before it; what follows from anything else
+// may not.
+func TestAWriteIsKnownBeforeItsStamp(t *testing.T) {
+	f := folded(t, injected(5))
+	for key, want := range map[Key]string{
+		{PodEvicted, "w1", "5s"}:          "[4.95, 6]",
+		{NoExecuteTainted, "w1", ""}:      "[-0.05, 1] or [9.95, 11.3]",
+		{ReadyUnknown, "w1", ""}:          "[49.95, 56.05]",
+		{CSRIssued, "w1", ""}:             "[-0.05, 2]",
+		{FirstRefused401, "w1", ""}:       "[0, 10.9]",
+		{CertificateInUse, "w1", ""}:      "[0, 21.9]",
+		{ReplacementReady, "w1", "5s"}:    "",
+		{LeaseStalled, "w1", ""}:          "[-10.9, 0.05]",
+		{NotReadyTainted, "w1", "NoSche"}: "[-0.05, 1]",
+	} {
+		if got := f.WindowOf(key).rounded().String(); got != want {
+			t.Errorf("%v: %s, want %s", key, got, want)
+		}
+	}
+}
+
 func TestResultsInWords(t *testing.T) {
 	for _, tc := range []struct {
 		unknown       float64 // LeaseStalled is at 35
@@ -164,9 +185,9 @@ func TestResultsInWords(t *testing.T) {
 		branch, words string
 	}{
 		{85, Pass, true, "next pass", "50.000 s after LeaseStalled"},
-		{92, Fail, false, "", "57.000 s after LeaseStalled, outside [50, 56.05]"}, // nobody reported a status
-		{84.9, Fail, false, "", "49.900 s after LeaseStalled, outside [50, 56.05]"},
-		{97, Fail, false, "", "62.000 s after LeaseStalled, outside [50, 56.05]"},
+		{92, Fail, false, "", "57.000 s after LeaseStalled, outside [49.95, 56.05]"}, // nobody reported a status
+		{84.9, Fail, false, "", "49.900 s after LeaseStalled, outside [49.95, 56.05]"},
+		{97, Fail, false, "", "62.000 s after LeaseStalled, outside [49.95, 56.05]"},
 	} {
 		f := folded(t, injected(5), renewal(35, "w1"), refused(41, "401", "leases w1"), status(tc.unknown, "w1", "Unknown"))
 		m, _ := f.Get(Key{Name: ReadyUnknown, Node: "w1"})
@@ -205,7 +226,7 @@ func TestWindowsOfACertificateThatTheNodeWasIssued(t *testing.T) {
 		CSRCreated:    {Intervals: []Interval{{30, 128, ""}}, after: Key{Name: FaultInjected, Node: "w1"}},
 		KubeletExited: {Intervals: []Interval{{290, 302, ""}}, after: Key{Name: CertificateExpired, Node: "w1"}},
 	} {
-		w := f.WindowOf(Key{Name: name, Node: "w1"}).rounded()
+		w := f.windowOf(Key{Name: name, Node: "w1"}).rounded()
 		if !slices.Equal(w.Intervals, want.Intervals) || w.after != want.after || w.Class != Derived {
 			t.Errorf("%s: %s window %v after %v, want %v after %v", name, w.Class, w.Intervals, w.after, want.Intervals, want.after)
 		}
@@ -258,7 +279,7 @@ func TestADisruptedZoneTaintsNobody(t *testing.T) {
 		t.Error("the second node may still be tainted")
 	}
 	f.Add(status(102, "w3", "Unknown"))
-	if w := f.WindowOf(Key{Name: NoExecuteTainted, Node: "w2"}).rounded(); w.Max() > 3 {
+	if w := f.windowOf(Key{Name: NoExecuteTainted, Node: "w2"}).rounded(); w.Max() > 3 {
 		t.Errorf("a taint after the disruption would pass: %v", w)
 	}
 	for k, want := range map[Key]bool{

@@ -68,7 +68,8 @@ while :; do
     at=$({ stat -c %.9Y $cert; stat -L -c %.9Y $cert; } 2>/dev/null | sort -n | tail -n 1)
     if [ -z "$at" ] || [[ -n $lastid && $at < $looked ]]; then at=$(date +%s.%N); fi
     lastid=$id
-    echo "certificate $at $(readlink -m $cert) $(sed -n '/BEGIN CERT/,/END CERT/p' $cert 2>/dev/null | base64 -w0)"
+    to=$(readlink -m $cert) # name and content of one file, though the link may move now
+    echo "certificate $at $to $(sed -n '/BEGIN CERT/,/END CERT/p' $to 2>/dev/null | base64 -w0)"
   fi
   looked=$EPOCHREALTIME
   ((++n % 5)) || echo alive
