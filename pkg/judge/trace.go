@@ -691,7 +691,7 @@ func (t *tracer) finish() {
 			return cmp.Compare(slices.Index(t.cfg.Canaries, a.Canary), slices.Index(t.cfg.Canaries, b.Canary))
 		})
 		n.Kubelet.close(tr.To)
-		if k := n.Kubelet.Spans; len(k) > 0 {
+		if k := n.Kubelet.Spans; len(k) > 0 && tr.From < tr.To {
 			k[0].From = max(k[0].From, tr.From) // the first look is stamped by its node
 		}
 		n.Kubelet = kubeletStates(n.Kubelet, t.loaded[n.Name])
