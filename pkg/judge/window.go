@@ -75,7 +75,7 @@ var writes = []string{CSRCreated, CSRApproved, CSRIssued, LeaseStalled, ReadyUnk
 // what has happened so far.
 func (f *Fold) WindowOf(k Key) Window {
 	w := f.windowOf(k)
-	if w.Class == Derived && slices.Contains(writes, w.after.Name) {
+	if w.Class == Derived && slices.Contains(writes, w.after.Name) && k.Name != CSRRepeated && k.Name != KubeletExited { // those two go by the kubelet's own clock
 		for i := range w.Intervals {
 			w.Intervals[i].Min -= ahead
 		}
