@@ -64,7 +64,7 @@ func kubeletStates(process Lane, loaded []loaded) Lane {
 	for i := 0; i < len(spans); {
 		if j, ends, why := failedStarts(spans[i:]); ends > 1 {
 			last := spans[i+j-1]
-			out.Spans = append(out.Spans, Span{From: spans[i].From, To: last.To, Open: last.Open, State: StateCrashLooping, Note: join(fmt.Sprintf("ended %d times", ends), why)})
+			out.Spans = append(out.Spans, Span{From: spans[i].From, To: last.To, Open: last.Open, State: StateCrashLooping, Note: why})
 			i += j
 			continue
 		}

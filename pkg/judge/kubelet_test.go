@@ -38,34 +38,58 @@ func TestStatesOfAKubelet(t *testing.T) {
 		events []observe.Event
 		want   string
 	}{
-		"it runs":                             {[]observe.Event{running, own}, "running -10..100+"},
-		"its certificate ends":                {[]observe.Event{running, onDisk(1, "own", datedOne, 40)}, "running -10..40, expired 40..100+"},
-		"it rotates before the end":           {[]observe.Event{running, onDisk(1, "own", datedOne, 40), onDisk(130, "new", datedTwo, 1000)}, "running -10..100+"},
-		"it rotates after the end":            {[]observe.Event{running, onDisk(1, "own", datedOne, 40), onDisk(150, "new", datedTwo, 1000)}, "running -10..40, expired 40..50, running 50..100+"},
-		"another file is not what it uses":    {[]observe.Event{running, onDisk(1, "own", datedOne, 40), onDisk(120, "other", "/var/lib/kubelet/pki/flatline-other.pem", 1000)}, "running -10..40, expired 40..100+"},
-		"a file that is cut is not either":    {[]observe.Event{running, onDisk(1, "own", datedOne, 40), seen("node", 120, observe.TypeCertificate, "certificate w1", "file="+datedOne, "unreadable=no PEM block")}, "running -10..40, expired 40..100+"},
-		"it starts with another":              {[]observe.Event{running, own, onDisk(110, "short", short, 40), kubeletSeen(110.5, "8", "0", "active")}, "running -10..40, expired 40..100+"},
-		"it starts with none":                 {[]observe.Event{running, own, seen("node", 110, observe.TypeCertificate, "certificate w1", "file="+short, "unreadable=no PEM block"), kubeletSeen(110.5, "8", "0", "active")}, "running -10..100+"},
-		"it starts with none that is over":    {[]observe.Event{running, onDisk(1, "own", datedOne, 40), kubeletSeen(150, "0", "0", "inactive"), kubeletSeen(151, "8", "0", "active"), onDisk(151.2, "new", datedTwo, 1000)}, "running -10..40, expired 40..50, stopped 50..51, running 51..100+"},
-		"it is frozen and goes on":            {[]observe.Event{running, own, kubeletSeen(110, "7", "0", "frozen"), kubeletSeen(150, "7", "0", "active")}, "running -10..10, frozen 10..50, running 50..100+"},
-		"it is stopped":                       {[]observe.Event{running, own, kubeletSeen(110, "0", "0", "inactive")}, "running -10..10, stopped 10..100+"},
-		"it ends once":                        {[]observe.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "8", "1", "active")}, "running -10..10, exited 10..11, running 11..100+"},
-		"it ends once and is seen again late": {[]observe.Event{running, own, kubeletSeen(111, "8", "1", "active")}, "running -10..11, exited 11..11, running 11..100+"},
-		"it ends again and again":             {[]observe.Event{running, own, ended(110, "0", "a"), ended(111.3, "1", "b"), kubeletSeen(112, "9", "2", "active"), ended(112.2, "2", "c")}, "running -10..10, crash-looping 10..100+"},
-		"it ends rarely":                      {[]observe.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "8", "1", "active"), ended(140, "1", "")}, "running -10..10, exited 10..11, running 11..40, exited 40..100+"},
-		"a loop comes to an end":              {[]observe.Event{running, own, ended(110, "0", ""), ended(111, "1", ""), kubeletSeen(112, "8", "2", "active")}, "running -10..10, crash-looping 10..12, running 12..100+"},
+		"it runs":                              {[]observe.Event{running, own}, "running -10..100+"},
+		"its certificate ends":                 {[]observe.Event{running, onDisk(1, "own", datedOne, 40)}, "running -10..40, expired 40..100+"},
+		"it rotates before the end":            {[]observe.Event{running, onDisk(1, "own", datedOne, 40), onDisk(130, "new", datedTwo, 1000)}, "running -10..100+"},
+		"it rotates after the end":             {[]observe.Event{running, onDisk(1, "own", datedOne, 40), onDisk(150, "new", datedTwo, 1000)}, "running -10..40, expired 40..50, running 50..100+"},
+		"another file is not what it uses":     {[]observe.Event{running, onDisk(1, "own", datedOne, 40), onDisk(120, "other", "/var/lib/kubelet/pki/flatline-other.pem", 1000)}, "running -10..40, expired 40..100+"},
+		"a file that is cut is not either":     {[]observe.Event{running, onDisk(1, "own", datedOne, 40), seen("node", 120, observe.TypeCertificate, "certificate w1", "file="+datedOne, "unreadable=no PEM block")}, "running -10..40, expired 40..100+"},
+		"it starts with another":               {[]observe.Event{running, own, onDisk(110, "short", short, 40), kubeletSeen(110.5, "8", "0", "active")}, "running -10..40, expired 40..100+"},
+		"it starts with none":                  {[]observe.Event{running, own, seen("node", 110, observe.TypeCertificate, "certificate w1", "file="+short, "unreadable=no PEM block"), kubeletSeen(110.5, "8", "0", "active")}, "running -10..100+"},
+		"it starts with none that is over":     {[]observe.Event{running, onDisk(1, "own", datedOne, 40), kubeletSeen(150, "0", "0", "inactive"), kubeletSeen(151, "8", "0", "active"), onDisk(151.2, "new", datedTwo, 1000)}, "running -10..40, expired 40..50, stopped 50..51, running 51..100+"},
+		"it is frozen and goes on":             {[]observe.Event{running, own, kubeletSeen(110, "7", "0", "frozen"), kubeletSeen(150, "7", "0", "active")}, "running -10..10, frozen 10..50, running 50..100+"},
+		"it is stopped":                        {[]observe.Event{running, own, kubeletSeen(110, "0", "0", "inactive")}, "running -10..10, stopped 10..100+"},
+		"it ends once":                         {[]observe.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "8", "1", "active")}, "running -10..10, exited 10..11, running 11..100+"},
+		"it ends once and is seen again late":  {[]observe.Event{running, own, kubeletSeen(111, "8", "1", "active")}, "running -10..11, exited 11..11, running 11..100+"},
+		"it ends again and again":              {[]observe.Event{running, own, ended(110, "0", "a"), ended(111.3, "1", "b"), kubeletSeen(112, "9", "2", "active"), ended(112.2, "2", "c")}, "running -10..10, crash-looping 10..100+"},
+		"it is seen when it is about to start": {[]observe.Event{running, own, kubeletSeen(110, "0", "0", "activating"), kubeletSeen(110.1, "8", "0", "active")}, "running -10..10, stopped 10..10.1, running 10.1..100+"},
+		"and after an end":                     {[]observe.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "0", "1", "activating"), kubeletSeen(111.1, "8", "1", "active")}, "running -10..10, exited 10..11.1, running 11.1..100+"},
+		"it ends rarely":                       {[]observe.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "8", "1", "active"), ended(140, "1", "")}, "running -10..10, exited 10..11, running 11..40, exited 40..100+"},
+		"a loop comes to an end":               {[]observe.Event{running, own, ended(110, "0", ""), ended(111, "1", ""), kubeletSeen(112, "8", "2", "active")}, "running -10..10, crash-looping 10..12, running 12..100+"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			same(t, "kubelet", told(traced(t, tc.events...).node(t, "w1").Kubelet.Spans), tc.want)
 		})
 	}
 	spans := traced(t, running, own, ended(110, "0", "first"), ended(111, "1", "last")).node(t, "w1").Kubelet.Spans
-	if note := spans[len(spans)-1].Note; note != "ended 2 times; last" {
+	if note := spans[len(spans)-1].Note; note != "last" {
 		t.Errorf("note %q", note)
 	}
 	spans = traced(t, running, own, kubeletSeen(110, "0", "0", "activating", "exit=signal-9")).node(t, "w1").Kubelet.Spans
 	if note := spans[len(spans)-1].Note; note != "ended by signal 9" {
 		t.Errorf("note %q", note)
+	}
+}
+
+// A kubelet that somebody has stopped and is starting again has not ended by itself,
+// whenever one looks.
+func TestAStartIsNoExit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		events []observe.Event
+		exited bool
+	}{
+		"about to start":        {[]observe.Event{kubeletSeen(10, "0", "0", "activating")}, false},
+		"stopped":               {[]observe.Event{kubeletSeen(10, "0", "0", "inactive", "exit=0")}, false},
+		"being stopped":         {[]observe.Event{kubeletSeen(10, "0", "0", "deactivating")}, false},
+		"ended":                 {[]observe.Event{ended(10, "0", "")}, true},
+		"ended for good":        {[]observe.Event{kubeletSeen(10, "0", "0", "failed", "exit=1")}, true},
+		"about to start, again": {[]observe.Event{kubeletSeen(10, "0", "1", "activating")}, true},
+		"there again":           {[]observe.Event{kubeletSeen(10, "8", "1", "active")}, true},
+	} {
+		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, append([]observe.Event{kubeletSeen(1, "7", "0", "active"), injected(5)}, tc.events...)...)
+		if f.reached(KubeletExited, "w1") != tc.exited {
+			t.Errorf("%s: exited %v", name, !tc.exited)
+		}
 	}
 }
 

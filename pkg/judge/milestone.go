@@ -985,7 +985,7 @@ func (f *Fold) process(e observe.Event, at time.Duration, node string, n *nodeSt
 	if err != nil {
 		return
 	}
-	ended := e.Detail["pid"] == "0" && e.Detail["state"] != "inactive" && e.Detail["state"] != "deactivating"
+	ended := gone(e.Detail, restarts > n.restarts) == StateExited
 	if ended && n.running || restarts > n.restarts {
 		note := "started again before it was seen gone"
 		if code := e.Detail["exit"]; code != "" {
@@ -1006,6 +1006,19 @@ func (f *Fold) process(e observe.Event, at time.Duration, node string, n *nodeSt
 		}
 	}
 	n.restarts, n.running = restarts, e.Detail["pid"] != "0"
+}
+
+// gone tells why there is no kubelet: it was stopped, or it ended by itself, and
+// systemd knows how, or has counted one more restart. One that is about to start for
+// no such reason was stopped. Nothing is said of a process that is there.
+func gone(process map[string]string, again bool) string {
+	switch {
+	case process["pid"] != "0":
+		return ""
+	case process["state"] == "inactive", process["state"] == "deactivating", process["exit"] == "" && !again:
+		return StateStopped
+	}
+	return StateExited
 }
 
 // exitCode says how a kubelet ended.

@@ -594,31 +594,32 @@ func (t *tracer) certificate(e observe.Event, at float64, n *NodeTrace) {
 // systemd's count is an end of the one before, too.
 func (t *tracer) process(e observe.Event, at float64, n *NodeTrace) {
 	d := e.Detail
-	state, note := StateRunning, ""
+	restarts, _ := strconv.Atoi(d["restarts"])
+	p := t.processes[n.Name]
+	state, note := cmp.Or(gone(d, restarts > p.restarts), StateRunning), ""
 	switch {
 	case d["state"] == StateFrozen:
 		state = StateFrozen
-	case d["pid"] != "0":
-	case d["state"] == "inactive" || d["state"] == "deactivating":
-		state = StateStopped
-	default:
-		state, note = StateExited, lastWords(d["why"])
-		if strings.HasPrefix(d["exit"], "signal") {
-			note = exitCode(d["exit"])
-		}
+	case state == StateExited && strings.HasPrefix(d["exit"], "signal"):
+		note = exitCode(d["exit"])
+	case state == StateExited:
+		note = lastWords(d["why"])
 	}
-	restarts, _ := strconv.Atoi(d["restarts"])
-	p := t.processes[n.Name]
 	if state == StateRunning && restarts > p.restarts && n.Kubelet.state() == StateRunning && d["pid"] != p.pid {
 		n.Kubelet.enter(at, StateExited, lastWords(d["why"]))
 	}
 	if d["pid"] != "0" && d["pid"] != p.pid {
 		t.load(n, at)
 	}
-	if state == StateExited && n.Kubelet.state() == StateExited && restarts > p.restarts { // it had started in between
+	told := state == StateExited && n.Kubelet.state() == StateExited
+	switch {
+	case told && d["exit"] == "" && restarts <= p.restarts+1: // about to start again
+	case told && restarts > p.restarts: // it had started in between
 		n.Kubelet.enter(at, StateRunning, "")
+		fallthrough
+	default:
+		n.Kubelet.enter(at, state, note)
 	}
-	n.Kubelet.enter(at, state, note)
 	t.processes[n.Name] = process{d["pid"], restarts}
 }
 

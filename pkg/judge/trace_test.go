@@ -271,7 +271,11 @@ func TestSigningRequests(t *testing.T) {
 
 func TestKubeletRunsStopsAndExits(t *testing.T) {
 	process := func(at float64, node, pid, state string) observe.Event {
-		return seen("node", at, observe.TypeProcess, "kubelet "+node, "pid="+pid, "state="+state)
+		e := seen("node", at, observe.TypeProcess, "kubelet "+node, "pid="+pid, "state="+state)
+		if state == "activating" || state == "failed" {
+			e.Detail["exit"] = "1"
+		}
+		return e
 	}
 	tr := traced(t, process(90, "w1", "7", "active"), process(110, "w1", "0", "deactivating"), process(111, "w1", "0", "inactive"), process(120, "w1", "8", "active"), process(121, "w1", "9", "active"),
 		process(130, "w1", "0", "activating"), process(131, "w1", "0", "activating"), process(140, "w1", "10", "active"), process(150, "w1", "0", "failed"),
