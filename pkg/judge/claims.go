@@ -221,7 +221,7 @@ func statements() []statement {
 			did := map[string]map[string]bool{}
 			for _, r := range rs {
 				for _, k := range r.Kubelets {
-					what := "cannot even ask for the next one"
+					what := "cannot ask for the next one, or is refused it"
 					switch {
 					case slices.ContainsFunc(k.States, func(s KubeletState) bool { return s.State == StateCrashLooping }):
 						what = "cannot start"
