@@ -945,7 +945,7 @@ func (w Window) String() string {
 }
 
 // String writes one interval: "[12, 14.1]".
-func (i Interval) String() string { return fmt.Sprintf("[%.4g, %.4g]", round2(i.Min), round2(i.Max)) }
+func (i Interval) String() string { return fmt.Sprintf("[%g, %g]", round2(i.Min), round2(i.Max)) }
 
 // String says a limit and its reason: "at most 10 s, our own objective".
 func (l Limit) String() string {
