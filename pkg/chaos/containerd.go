@@ -31,15 +31,7 @@ func (f *containerdFrozen) Undo(t *Target) []Step {
 
 // Release lets it go on with the kubelet left alone.
 func (f *containerdFrozen) Release(ctx context.Context, t *Target) (time.Time, error) {
-	var last time.Time
-	for _, n := range t.Nodes {
-		at, err := n.when(ctx, thawContainerd)
-		if err != nil {
-			return time.Time{}, fmt.Errorf("letting containerd of %s go on: %w", n.Name, err)
-		}
-		last = at
-	}
-	return last, nil
+	return t.goOn(ctx, "containerd", thawContainerd)
 }
 
 // Inject freezes it on each target.

@@ -153,11 +153,17 @@ func (f *kubeletDown) Undo(t *Target) []Step {
 
 // Release lets a frozen kubelet go on.
 func (f *kubeletDown) Release(ctx context.Context, t *Target) (time.Time, error) {
+	return t.goOn(ctx, "the kubelet", thawKubelet)
+}
+
+// goOn lets what is frozen on every target go on, by a script that prints the time,
+// and returns the last of these.
+func (t *Target) goOn(ctx context.Context, what, script string) (time.Time, error) {
 	var last time.Time
 	for _, n := range t.Nodes {
-		at, err := n.when(ctx, thawKubelet)
+		at, err := n.when(ctx, script)
 		if err != nil {
-			return time.Time{}, fmt.Errorf("letting the kubelet of %s go on: %w", n.Name, err)
+			return time.Time{}, fmt.Errorf("letting %s of %s go on: %w", what, n.Name, err)
 		}
 		last = at
 	}
