@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"maps"
 	"regexp"
@@ -27,14 +26,13 @@ type birth struct {
 	words    map[string]string // the last that each component said before it exited
 }
 
+// birthOf watches nodes, the control plane first.
+func birthOf(nodes []*Node) *birth {
+	return &birth{nodes: nodes, seen: map[string]bool{}, restarts: map[*Node]int{}, exits: map[string]int{}, words: map[string]string{}}
+}
+
 func newBirth(s Spec) *birth {
-	b := &birth{
-		nodes:    []*Node{{Name: s.Name + "-control-plane"}},
-		seen:     map[string]bool{},
-		restarts: map[*Node]int{},
-		exits:    map[string]int{},
-		words:    map[string]string{},
-	}
+	b := birthOf([]*Node{{Name: s.Name + "-control-plane"}})
 	for i := range s.Workers {
 		name := s.Name + "-worker"
 		if i > 0 {
@@ -80,6 +78,11 @@ func (b *birth) control(ctx context.Context, n *Node) error {
 	if err := b.kubelet(ctx, n); err != nil {
 		return err
 	}
+	return b.pods(ctx, n)
+}
+
+// pods looks at the static pods of the control plane.
+func (b *birth) pods(ctx context.Context, n *Node) error {
 	out, err := n.output(ctx, "crictl", "ps", "--all", "--output", "json")
 	if err != nil {
 		return nil
@@ -104,6 +107,15 @@ crictl logs "$1" 2>&1 | head -c 1000000`
 		}
 	}
 	return nil
+}
+
+// forget has what has exited so far count no more.
+func (b *birth) forget(ctx context.Context, n *Node) error {
+	out, err := n.output(ctx, "crictl", "ps", "--all", "--output", "json")
+	for _, c := range exited(out) {
+		b.seen[c.id] = true
+	}
+	return err
 }
 
 // kubelet looks whether systemd had to start the kubelet again.
@@ -142,9 +154,12 @@ func (b *birth) exit(component string, times int, log string) error {
 	return nil
 }
 
-func starting(component, words string) error {
-	return fmt.Errorf("starting %s: %s", component, words)
-}
+// A StartError says that a component cannot start, in its own words.
+type StartError struct{ Component, Words string }
+
+func (e *StartError) Error() string { return "starting " + e.Component + ": " + e.Words }
+
+func starting(component, words string) error { return &StartError{component, words} }
 
 // explain says why the creation failed, from what the nodes tell after all.
 func (b *birth) explain(ctx context.Context, err error) error {

@@ -52,7 +52,8 @@ type Cluster struct {
 	Image   string // node image it was made from
 
 	nodes      []*Node
-	flags      map[string]map[string]string // as in Spec
+	created    map[string]map[string]string // flags as in Spec
+	flags      map[string]map[string]string // that it goes by now, see SetFlags
 	kubeconfig string
 	rest       *rest.Config
 }
@@ -213,13 +214,18 @@ func (c *Cluster) notReady(ctx context.Context, want int) string {
 
 // get makes one GET request to the API server.
 func (c *Cluster) get(ctx context.Context, path, accept string) ([]byte, error) {
+	return c.request(ctx, http.MethodGet, path, accept)
+}
+
+// request makes one request without a body to the API server.
+func (c *Cluster) request(ctx context.Context, method, path, accept string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	client, err := rest.HTTPClientFor(c.rest)
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.rest.Host+path, nil)
+	request, err := http.NewRequestWithContext(ctx, method, c.rest.Host+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -231,19 +237,19 @@ func (c *Cluster) get(ctx context.Context, path, accept string) ([]byte, error) 
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = &statusError{path, response.StatusCode}
+		err = &statusError{method, path, response.StatusCode}
 	}
 	return body, err
 }
 
 // statusError is an answer of the API server that is not OK.
 type statusError struct {
-	path string
-	code int
+	method, path string
+	code         int
 }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("GET %s: %d %s", e.path, e.code, http.StatusText(e.code))
+	return fmt.Sprintf("%s %s: %d %s", e.method, e.path, e.code, http.StatusText(e.code))
 }
 
 // Open finds a cluster that Create made, maybe in another process. With an empty
@@ -274,13 +280,14 @@ func open(ctx context.Context, name, kubeconfig string) (*Cluster, error) {
 		ip, _, _ = strings.Cut(ip, " ")
 		c.nodes = append(c.nodes, &Node{Name: container.name, Role: container.role, IP: ip})
 		c.RunID, c.Version, c.Image = container.run, container.version, container.image
-		if err := json.Unmarshal([]byte(container.flags), &c.flags); err != nil {
+		if err := json.Unmarshal([]byte(container.flags), &c.created); err != nil {
 			return nil, fmt.Errorf("reading label %s of %s: %w", labelFlags, container.name, err)
 		}
 	}
 	if len(c.nodes) == 0 {
 		return nil, ErrNotFound
 	}
+	c.flags = c.created
 	slices.SortFunc(c.nodes, func(a, b *Node) int {
 		return cmp.Or(cmp.Compare(a.Role, b.Role), // "control-plane" < "worker"
 			cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))

@@ -393,3 +393,81 @@ func (l testLog) Write(p []byte) (int, error) {
 	l.t.Log(strings.TrimSuffix(string(p), "\n"))
 	return len(p), nil
 }
+
+// Flags of a running cluster are changed and taken back; a flag that does not exist is
+// told in the component's own words.
+func TestRealSetFlags(t *testing.T) {
+	s := spec(t, "flatline-flags")
+	s.Flags = map[string]map[string]string{
+		"kube-controller-manager": {"node-monitor-period": "1s"},
+		"kubelet":                 {"nodeLeaseDurationSeconds": "8"},
+	}
+	c, err := cluster.Create(t.Context(), s, testLog{t})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := func() string {
+		return docker(t, "exec", c.Nodes()[0].Name, "bash", "-c", "cd /etc/kubernetes/manifests && ls -A && cat *.yaml /var/lib/kubelet/config.yaml | sha256sum") +
+			docker(t, "exec", c.Nodes()[1].Name, "sha256sum", "/var/lib/kubelet/config.yaml")
+	}
+	before := files()
+	set := func(what string, more map[string]map[string]string) error {
+		flags := map[string]map[string]string{}
+		for component := range s.Flags {
+			flags[component] = maps.Clone(s.Flags[component])
+		}
+		for component, m := range more {
+			if flags[component] == nil {
+				flags[component] = map[string]string{}
+			}
+			maps.Copy(flags[component], m)
+		}
+		start := time.Now()
+		if err := c.SetFlags(t.Context(), flags); err != nil {
+			return err
+		}
+		t.Logf("%s: %s", what, time.Since(start))
+		now, err := c.Flags(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for component, m := range flags {
+			for name, value := range m {
+				if got := now[component][name]; got.Value != value || got.Origin == "spec" {
+					t.Errorf("%s: %s of %s is %+v, want %s", what, name, component, got, value)
+				}
+			}
+		}
+		for key := range now {
+			if strings.HasPrefix(key, "kubelet/") {
+				t.Errorf("%s: %s differs: %v", what, key, now[key])
+			}
+		}
+		return nil
+	}
+	for _, step := range []struct {
+		what string
+		more map[string]map[string]string
+	}{
+		{"kube-controller-manager", map[string]map[string]string{"kube-controller-manager": {"node-monitor-grace-period": "12s", "node-monitor-period": "2s"}}},
+		{"nothing new", map[string]map[string]string{"kube-controller-manager": {"node-monitor-grace-period": "12s", "node-monitor-period": "2s"}}},
+		{"kubelets", map[string]map[string]string{"kubelet": {"nodeStatusUpdateFrequency": "4s"}}},
+		{"kube-apiserver", map[string]map[string]string{"kube-apiserver": {"default-unreachable-toleration-seconds": "31"}}},
+		{"all taken back", nil},
+	} {
+		if err := set(step.what, step.more); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+	}
+	if now := files(); now != before {
+		t.Errorf("the files are not those of the creation:\n%s\n%s", before, now)
+	}
+	if err := set("taken away", map[string]map[string]string{"etcd": {"heartbeat-interval": "150"}}); err == nil || !strings.Contains(err.Error(), "flags of etcd are not changed in a running cluster") {
+		t.Errorf("etcd: error %v", err)
+	}
+	err = set("unknown", map[string]map[string]string{"kube-controller-manager": {"no-such-flag": "1"}})
+	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
+		t.Errorf("unknown flag: error %v", err)
+	}
+	t.Log(err)
+}
