@@ -58,7 +58,7 @@ func Answers(runs []*Run) []Answer {
 		a := Answer{ID: s.id, Said: s.said, Verdict: Open}
 		var fit []*Run
 		for _, r := range runs {
-			if r.Outcome == OutcomePass && (r.Profile == "default" || !s.defaults) && (len(s.by) == 0 || slices.ContainsFunc(s.by, func(by string) bool { ok, _ := path.Match(by, r.Experiment); return ok })) {
+			if r.Outcome == OutcomePass && (ownTimers(r) || !s.defaults) && (len(s.by) == 0 || slices.ContainsFunc(s.by, func(by string) bool { ok, _ := path.Match(by, r.Experiment); return ok })) {
 				fit = append(fit, r)
 			}
 		}
@@ -108,12 +108,17 @@ func statements() []statement {
 			}
 			return isOnly(verbs, "patch"), tally(verbs) + ", the whole object each"
 		}},
-		{"C04", "past leaseDurationSeconds, 40, the heartbeat counts as lost", true, csrDenied, func(rs []*Run) (string, string) {
-			s := took(rs, ReadyUnknown)
+		{"C04", "past leaseDurationSeconds, 40, the heartbeat counts as lost", false, []string{"csr-denied", "kubelet-stopped"}, func(rs []*Run) (string, string) {
+			s := took(defaults(rs, csrDenied...), ReadyUnknown)
 			if len(s) == 0 {
 				return "", ""
 			}
-			return Refuted, fmt.Sprintf("Ready=Unknown %s s after the last renewal with D = 40 s and a grace of %s: the grace counts", spreadOf(s), rs[0].Flags["kube-controller-manager"]["node-monitor-grace-period"].Value)
+			grace := defaults(rs, csrDenied...)[0].Flags["kube-controller-manager"]["node-monitor-grace-period"].Value
+			measured := fmt.Sprintf("Ready=Unknown %s s after the last renewal with D = 40 s and a grace of %s: the grace counts", spreadOf(s), grace)
+			if more := turned(rs, "kubelet", "nodeLeaseDurationSeconds"); more != "" {
+				measured += "; " + more
+			}
+			return Refuted, measured
 		}},
 		{"C05", "a node's Lease carries acquireTime and leaseTransitions", false, nil, unanswered},
 		{"C06", "the node's status is written by PUT", false, nil, func(rs []*Run) (string, string) {
@@ -130,10 +135,17 @@ func statements() []statement {
 			}
 			return isOnly(verbs, "update"), tally(verbs) + " by kubelets"
 		}},
-		{"C07", "the node's status goes out every 60 s, --node-status-update-frequency is 60 s", true, []string{"control", "control-long", "csr-denied"}, func(rs []*Run) (string, string) {
-			gaps := perHeartbeat(rs, func(h Heartbeat) (float64, bool) { return h.Status.GapMedian, h.Status.Count > 2 })
-			flag := rs[0].Flags["kubelet"]
+		{"C07", "the node's status goes out every 60 s, --node-status-update-frequency is 60 s", false, []string{"control", "control-long", "csr-denied", "kubelet-stopped"}, func(rs []*Run) (string, string) {
+			by := defaults(rs, "control", "control-long", "csr-denied")
+			if len(by) == 0 {
+				return "", ""
+			}
+			gaps := perHeartbeat(by, func(h Heartbeat) (float64, bool) { return h.Status.GapMedian, h.Status.Count > 2 })
+			flag := by[0].Flags["kubelet"]
 			flags := fmt.Sprintf("nodeStatusUpdateFrequency %s, nodeStatusReportFrequency %s", flag["nodeStatusUpdateFrequency"].Value, flag["nodeStatusReportFrequency"].Value)
+			if more := turned(rs, "kubelet", "nodeStatusUpdateFrequency"); more != "" {
+				flags += "; " + more
+			}
 			if len(gaps) == 0 {
 				return Refuted, flags
 			}
@@ -248,6 +260,72 @@ func statements() []statement {
 
 // unanswered is for a statement that no rule answers yet.
 func unanswered([]*Run) (verdict, measured string) { return "", "" }
+
+// defaults are the runs of some experiments under Kubernetes' own timers.
+func defaults(runs []*Run, experiments ...string) []*Run {
+	var fit []*Run
+	for _, r := range runs {
+		if ownTimers(r) && slices.Contains(experiments, r.Experiment) {
+			fit = append(fit, r)
+		}
+	}
+	return fit
+}
+
+// ownTimers says whether a run went by Kubernetes' own timers: its profile is the default
+// one, and nothing else was set.
+func ownTimers(r *Run) bool {
+	kubelet, controller := r.Flags["kubelet"], r.Flags["kube-controller-manager"]
+	return r.Profile == "default" && kubelet["nodeLeaseDurationSeconds"].Value == "40" && SameValue(kubelet["nodeStatusUpdateFrequency"].Value, "10s") &&
+		SameValue(controller["node-monitor-period"].Value, "5s") && slices.Contains([]string{"50s", "40s"}, controller["node-monitor-grace-period"].Value)
+}
+
+// turned says what becomes of detection where one flag alone is another: the most runs
+// that are the same but for it are taken. A flag that moves with it may differ too.
+func turned(runs []*Run, component, name string) string {
+	const follower = "nodeStatusReportFrequency" // of nodeStatusUpdateFrequency
+	sets := map[string]map[string][]*Run{}
+	for _, r := range runs {
+		rest := maps.Clone(r.Flags)
+		for _, c := range []string{component, "kubelet"} {
+			rest[c] = maps.Clone(r.Flags[c])
+		}
+		value := rest[component][name].Value
+		delete(rest[component], name)
+		delete(rest["kubelet"], follower)
+		maps.DeleteFunc(rest, func(component string, _ map[string]Flag) bool { return strings.Contains(component, "/") })
+		key := fmt.Sprint(r.Experiment, r.Profile, rest) // maps are printed in order
+		if sets[key] == nil {
+			sets[key] = map[string][]*Run{}
+		}
+		sets[key][value] = append(sets[key][value], r)
+	}
+	var best map[string][]*Run
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(sets)) {
+		n := 0
+		for _, rs := range sets[key] {
+			n += len(rs)
+		}
+		if len(sets[key]) > 1 && n > size {
+			best, size = sets[key], n
+		}
+	}
+	var parts []string
+	for _, value := range slices.Sorted(maps.Keys(best)) {
+		if s := took(best[value], ReadyUnknown); len(s) > 0 {
+			parts = append(parts, fmt.Sprintf("%s s with %s %s (median of %d)", strconv.FormatFloat(round2(middle(s)), 'f', -1, 64), name, value, len(s)))
+		}
+	}
+	if len(parts) < 2 {
+		return ""
+	}
+	grace := ""
+	for _, rs := range best {
+		grace = rs[0].Flags["kube-controller-manager"]["node-monitor-grace-period"].Value
+	}
+	return "with a grace of " + grace + ", Ready=Unknown after the last renewal: " + strings.Join(parts, ", ")
+}
 
 // took collects how long a milestone of the targets took from its cause.
 func took(runs []*Run, name string) []float64 {

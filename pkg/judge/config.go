@@ -206,6 +206,25 @@ func (c *Config) seconds(component, name string) (time.Duration, error) {
 	return 0, fmt.Errorf("flag %s of %s: %q is not a duration", name, component, v)
 }
 
+// SameValue compares values of a flag as durations, numbers or truth values where both
+// are: "60s" is "1m0s", "0.10" is "0.1".
+func SameValue(a, b string) bool {
+	if a == b {
+		return true
+	}
+	if x, err := time.ParseDuration(a); err == nil {
+		y, err := time.ParseDuration(b)
+		return err == nil && x == y
+	}
+	if x, err := strconv.ParseFloat(a, 64); err == nil {
+		y, err := strconv.ParseFloat(b, 64)
+		return err == nil && x == y
+	}
+	x, errX := strconv.ParseBool(a)
+	y, errY := strconv.ParseBool(b)
+	return errX == nil && errY == nil && x == y
+}
+
 // Concerns says whether an expectation is about a target: the canaries that are
 // evicted live on the first one.
 func (c *Config) Concerns(x Expectation, target string) bool {
@@ -269,12 +288,31 @@ func (t Timing) I() time.Duration { return t.D*26/100 + 500*time.Millisecond }
 // sliding, so the time of a pass comes on top; 1 % is what was seen.
 func (t Timing) Pass() time.Duration { return t.P + t.P/100 }
 
+// Whole is the grace in whole passes: a node is given up in a pass, and the first of
+// them after the grace may come so late (node_lifecycle_controller.go monitorNodeHealth:
+// wait.UntilWithContext with the period).
+func (t Timing) Whole() time.Duration {
+	if t.P <= 0 {
+		return t.G
+	}
+	return (t.G + t.P - 1) / t.P * t.P
+}
+
+// Flaps says why healthy nodes will flap between Ready and Unknown with these flags;
+// empty where they need not. Whoever renews too seldom is given up in between.
+func (t Timing) Flaps() string {
+	renew := t.D * 26 / 100
+	if t.G > renew {
+		return ""
+	}
+	return fmt.Sprintf("node-monitor-grace-period %s is not longer than the Lease renew interval of up to %s: healthy nodes will flap between Ready and Unknown",
+		Duration(t.G), Duration(renew.Round(10*time.Millisecond)))
+}
+
 // Warnings says what in these flags will surprise.
 func (t Timing) Warnings() []string {
-	var w []string
-	if renew := t.D * 26 / 100; t.G <= renew {
-		w = append(w, fmt.Sprintf("node-monitor-grace-period %s is not longer than the Lease renew interval of up to %s: healthy nodes will flap between Ready and Unknown",
-			Duration(t.G), Duration(renew.Round(10*time.Millisecond))))
+	if why := t.Flaps(); why != "" {
+		return []string{why}
 	}
-	return w
+	return nil
 }

@@ -148,3 +148,31 @@ func TestFlagOfNobodyIsEmpty(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// A node is given up in a pass: a grace between two of them lasts to the next.
+func TestWhole(t *testing.T) {
+	for _, c := range []struct{ g, p, want time.Duration }{
+		{50 * time.Second, 5 * time.Second, 50 * time.Second},
+		{14 * time.Second, 3 * time.Second, 15 * time.Second},
+		{2 * time.Second, 5 * time.Second, 5 * time.Second},
+		{12 * time.Second, 0, 12 * time.Second},
+	} {
+		if got := (Timing{G: c.g, P: c.p}).Whole(); got != c.want {
+			t.Errorf("a grace of %s in passes of %s is %s, want %s", c.g, c.p, got, c.want)
+		}
+	}
+}
+
+func TestSameValue(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"60s", "1m0s", true}, {"60s", "61s", false}, {"0.10", "0.1", true}, {"1", "1.0", true}, {"8", "8s", false}, {"8s", "8", false},
+		{"True", "true", true}, {"true", "false", false}, {"", "", true}, {"", "0", false}, {"a", "a", true}, {"a", "b", false},
+	} {
+		if got := SameValue(c.a, c.b); got != c.want {
+			t.Errorf("%q and %q: %v", c.a, c.b, got)
+		}
+	}
+}

@@ -373,13 +373,33 @@ func TestWantedOutcome(t *testing.T) {
 		"nothing, and something is":  {"", OutcomeNotInjected, false},
 		"something, and nothing is":  {OutcomeNotInjected, OutcomePass, false},
 	} {
-		if got := (&Run{Wanted: tc.wanted, Outcome: tc.outcome}).AsWanted(); got != tc.want {
+		if got := (&Run{Wanted: tc.wanted, Outcome: tc.outcome, InjectedAt: &start}).AsWanted(); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"outcome":"not-injected","fault":{"type":"x","effect":"none"}}}`, injected(5), phase(30, "collect")))
 	if r.Wanted != OutcomeNotInjected {
 		t.Errorf("wanted %q", r.Wanted)
+	}
+}
+
+// That a fault has no effect is not shown where it never was in place, or where somebody
+// ended the run before its time.
+func TestNotInjectedIsNotShownByLess(t *testing.T) {
+	const plan = `{"spec":{"outcome":"not-injected","fault":{"type":"x","effect":"none"}}}`
+	looked := seen("run", 10, TypeWitness, "", "inPlace=true", "biting=false", "seen=nothing")
+	for name, tc := range map[string]struct {
+		events []observe.Event
+		want   bool
+	}{
+		"looked at to the end": {[]observe.Event{injected(5), looked}, true},
+		"never in place":       {[]observe.Event{seen("run", 5, TypeInjectFailed, "", "why=exit 1")}, false},
+		"interrupted":          {[]observe.Event{injected(5), looked, seen("run", 11, TypeInterrupted, "")}, false},
+	} {
+		events := append(tc.events, seen("run", 20, TypeUndone, "node w1"), seen("run", 21, TypeRepaired, "node w1"), phase(30, "collect"))
+		if r := judged(t, small(t, testConfig("v1.37.2"), plan, events...)); r.AsWanted() != tc.want {
+			t.Errorf("%s: %s %q is as wanted: %v", name, r.Outcome, r.Reasons, !tc.want)
+		}
 	}
 }
 

@@ -269,13 +269,11 @@ func (f *Fold) Zero() (time.Duration, bool) { return f.zero, f.began }
 // and untainted, every Lease renewed twice since the timeline began, one ready pod
 // of every canary on the target. Empty means steady.
 func (f *Fold) Unsteady() string {
+	if why := f.Unready(); why != "" {
+		return why
+	}
 	for _, node := range f.cfg.Nodes {
-		n := f.nodes[node.Name]
-		switch {
-		case n.ready["watch"] != "True":
-			return fmt.Sprintf("node %s is not Ready", node.Name)
-		case strings.Contains(n.taints["watch"], unreachable), strings.Contains(n.taints["watch"], notReady):
-			return fmt.Sprintf("node %s is tainted: %s", node.Name, n.taints["watch"])
+		switch n := f.nodes[node.Name]; {
 		case n.renewals < 2:
 			return fmt.Sprintf("the Lease of node %s was renewed %d times so far", node.Name, n.renewals)
 		case n.inUse.notAfter.IsZero():
@@ -291,6 +289,19 @@ func (f *Fold) Unsteady() string {
 		}
 		if where != home {
 			return fmt.Sprintf("canary %s is ready on %s and not on %s", c, where, home)
+		}
+	}
+	return ""
+}
+
+// Unready says which node is not fit to take pods; empty means that all are.
+func (f *Fold) Unready() string {
+	for _, node := range f.cfg.Nodes {
+		switch n := f.nodes[node.Name]; {
+		case n.ready["watch"] != "True":
+			return fmt.Sprintf("node %s is not Ready", node.Name)
+		case strings.Contains(n.taints["watch"], unreachable), strings.Contains(n.taints["watch"], notReady):
+			return fmt.Sprintf("node %s is tainted: %s", node.Name, n.taints["watch"])
 		}
 	}
 	return ""
@@ -539,9 +550,9 @@ func (f *Fold) decided(node, name, kind string, at time.Duration, condition stri
 }
 
 // reportedStatus notes a status report, the other heartbeat beside the Lease,
-// until the node is given up.
+// until the node is given up or repaired.
 func (f *Fold) reportedStatus(node string, at time.Duration, user string) {
-	if n := f.nodes[node]; n != nil && user == nodeUser+node && !f.reached(ReadyUnknown, node) {
+	if n := f.nodes[node]; n != nil && user == nodeUser+node && !f.reached(ReadyUnknown, node) && !f.reached(RepairDone, node) {
 		n.reported = at
 	}
 }

@@ -37,8 +37,18 @@ const (
 	OutcomePass         Outcome = "pass"
 )
 
-// AsWanted says whether a run came to what its experiment is to show.
-func (r *Run) AsWanted() bool { return r.Outcome == cmp.Or(r.Wanted, OutcomePass) }
+// AsWanted says whether a run came to what its experiment is to show. That a fault has
+// no effect is not shown by one that never was in place.
+func (r *Run) AsWanted() bool {
+	return r.Outcome == cmp.Or(r.Wanted, OutcomePass) && (r.Outcome != OutcomeNotInjected || r.InjectedAt != nil)
+}
+
+// Answered says whether a run came to an answer: a missed expectation is one.
+func (r *Run) Answered() bool { return r.AsWanted() || r.Outcome == OutcomeFail }
+
+// Finished says whether the run came to its end; else its runner was killed, or is at
+// work yet.
+func (r *Run) Finished() bool { return r.Cost.WallSeconds > 0 }
 
 // ExitCode is the code with which a runner ends.
 func (o Outcome) ExitCode() int {
@@ -811,6 +821,9 @@ func (j *judgement) notInjected() []string {
 	}
 	if j.run.Bitten != nil {
 		return nil
+	}
+	if _, cut := j.find(TypeInterrupted); cut && j.plan.Spec.Outcome == OutcomeNotInjected {
+		return nil // who was not let look on has not shown that there is nothing to see
 	}
 	last := "nobody looked"
 	for _, e := range j.events {

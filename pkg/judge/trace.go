@@ -467,7 +467,7 @@ func (t *tracer) node(name string, at float64, ready, taints string) {
 		return
 	}
 	t.taints[name].enter(at, taints, "")
-	for _, taint := range strings.Split(taints, ",") {
+	for taint := range strings.SplitSeq(taints, ",") {
 		if taint != "none" && !slices.ContainsFunc(n.Taints, func(l Lane) bool { return l.Name == taint }) {
 			n.Taints = append(n.Taints, Lane{Name: taint})
 		}

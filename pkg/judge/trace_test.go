@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"reflect"
@@ -60,9 +61,7 @@ func watching(at float64, kind string) observe.Event { return seen("watch", at, 
 func listed(e observe.Event) observe.Event { e.Type = "listed"; return e }
 
 func with(e observe.Event, kv ...string) observe.Event {
-	for k, v := range detail(kv) {
-		e.Detail[k] = v
-	}
+	maps.Copy(e.Detail, detail(kv))
 	return e
 }
 

@@ -177,11 +177,13 @@ func (f *Fold) windowOf(k Key) Window {
 		if w, ok := f.afterController(k.Node); ok {
 			return w
 		}
-		w := derived(LeaseStalled, fmt.Sprintf("grace G = %s, then the next pass P' = %.2f s", Duration(t.G), pass), Interval{Min: g, Max: g + pass + 1, Branch: "next pass"})
+		most := t.Whole().Seconds() + pass + 1
+		w := derived(LeaseStalled, fmt.Sprintf("grace G = %s, then the next pass P' = %.2f s", Duration(t.G), pass), Interval{Min: g, Max: most, Branch: "next pass"})
 		if stall, ok := f.Get(w.after); ok && f.nodes[k.Node].reported >= stall.At-t.P {
-			// A report makes the controller forget the Lease it has seen, and take
-			// the old one for news in the pass after.
-			w.Intervals = append(w.Intervals, Interval{Min: g + pass + 1, Max: g + 2*pass + 1, Branch: "one pass later: a status report was the last heartbeat"})
+			// A report is a heartbeat too. It makes the controller forget the Lease it has
+			// seen, and take the old one for news in the pass after.
+			later := max(0, (f.nodes[k.Node].reported - stall.At).Seconds())
+			w.Intervals = append(w.Intervals, Interval{Min: most, Max: most + later + pass, Branch: "one pass later: a status report was the last heartbeat"})
 		}
 		return w
 	case PodsUnready: // controller/util/node: one update a pod, 20 a second
@@ -381,13 +383,13 @@ func (f *Fold) restarted(node string, toleration time.Duration) bool {
 // from its first pass on, up to 5 s after it has taken the lead
 // (node_lifecycle_controller.go: probeTimestamp of a node it has not seen yet).
 func (f *Fold) afterController(node string) (Window, bool) {
-	g, pass := f.tim.G.Seconds(), f.tim.Pass().Seconds()
+	g, whole, pass := f.tim.G.Seconds(), f.tim.Whole().Seconds(), f.tim.Pass().Seconds()
 	if f.fault.afterMark() {
 		return Window{}, false
 	}
 	leads, ok := f.Get(Key{Name: ControllerLeads, Node: node})
 	if stall, stalled := f.Get(Key{Name: LeaseStalled, Node: node}); f.fault.restartsController() && (!ok || !stalled || leads.At > stall.At) {
-		return Window{Class: Derived, after: Key{ControllerLeads, node, ""}, Intervals: []Interval{{Min: g + 0.2, Max: g + pass + 6}},
+		return Window{Class: Derived, after: Key{ControllerLeads, node, ""}, Intervals: []Interval{{Min: g + 0.2, Max: whole + pass + 6}},
 			Why: fmt.Sprintf("first pass of the new leader, up to 5 s after it leads, then the grace G = %s and the next pass P' = %.2f s", Duration(f.tim.G), pass)}, true
 	}
 	if f.fault.Type != "kcm-frozen" {
@@ -395,7 +397,7 @@ func (f *Fold) afterController(node string) (Window, bool) {
 	}
 	w := Window{Class: Derived, after: Key{FaultReleased, node, ""}, Intervals: []Interval{{Min: 0, Max: 2*pass + 1}}, Why: "it has seen the last renewal before it was frozen: the grace is over when it goes on"}
 	if f.fault.At == nil { // the node died inside of the freeze
-		w.Intervals = []Interval{{Min: g, Max: g + 3*pass + 1}}
+		w.Intervals = []Interval{{Min: g, Max: whole + 3*pass + 1}}
 		w.Why = fmt.Sprintf("it has not seen the last renewal before it was frozen: that is news when it goes on, and a fresh grace G = %s begins", Duration(f.tim.G))
 	}
 	return w, true

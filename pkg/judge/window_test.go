@@ -35,7 +35,7 @@ func TestWindows(t *testing.T) {
 		"Unknown comes in the pass after the grace": {key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived,
 			want: []Interval{{50, 56.05, "next pass"}}},
 		"Unknown comes a pass later after a status report": {events: []observe.Event{renewal(35, "w1"), audit(36, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), refused(41, "401", "leases w1")},
-			key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived, want: []Interval{{50, 56.05, "next pass"}, {56.05, 61.1, "one pass later: a status report was the last heartbeat"}}},
+			key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived, want: []Interval{{50, 56.05, "next pass"}, {56.05, 62.1, "one pass later: a status report was the last heartbeat"}}},
 		"a status report of after explains nothing": {events: []observe.Event{renewal(35, "w1"), refused(41, "401", "leases w1"), status(86, "w1", "Unknown"), audit(120, "patch", "nodes/status w1", "code=200", "user=system:node:w1", "ready=True")},
 			key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived, want: []Interval{{50, 56.05, "next pass"}}},
 		"a status report of before explains nothing": {events: []observe.Event{audit(8, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), renewal(35, "w1"), refused(41, "401", "leases w1")},

@@ -112,9 +112,7 @@ func (r *Recorder) Watch(ctx context.Context, sources map[string]Source) error {
 	}
 	ready := make(chan outcome, 2*len(sources))
 	for name, src := range sources {
-		r.wg.Add(1)
-		go func() {
-			defer r.wg.Done()
+		r.wg.Go(func() {
 			isReady := sync.OnceFunc(func() {
 				r.Emit(Event{Source: "recorder", Type: TypeReady, Object: name})
 				ready <- outcome{name: name}
@@ -128,10 +126,9 @@ func (r *Recorder) Watch(ctx context.Context, sources map[string]Source) error {
 					Detail: map[string]string{"from": Seconds(time.Since(r.start)), "why": err.Error()}})
 				ready <- outcome{name, err}
 			}
-		}()
+		})
 	}
-	r.wg.Add(1)
-	go func() { defer r.wg.Done(); r.keep(ctx) }()
+	r.wg.Go(func() { ; r.keep(ctx) })
 
 	for range sources {
 		select {

@@ -65,7 +65,7 @@ func ReadTimeline(r io.Reader) (*Timeline, error) {
 			continue
 		}
 		var e Event
-		if err := json.Unmarshal(line, &e); err != nil {
+		if err := e.UnmarshalJSON(line); err != nil { // as json.Unmarshal would, which scans the line once before
 			return nil, fmt.Errorf("reading timeline: line %d: %w", n, err)
 		}
 		t.Events = append(t.Events, e)
