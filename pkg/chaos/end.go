@@ -106,7 +106,7 @@ func (r *run) end(ctx context.Context) (*judge.Run, error) {
 			r.say("%v; flatline clean %s tries again", err, r.cluster.Name)
 		}
 	}
-	r.lock.release()
+	r.lock.Release()
 	r.phase("end")
 	if !r.opened {
 		if err := r.open(); err != nil {

@@ -49,7 +49,7 @@ type Spec struct {
 	Description string              `json:"description"`
 	Answers     []string            `json:"answers,omitempty"`
 	Cluster     ClusterSpec         `json:"cluster"`
-	Canaries    Canaries            `json:"canaries,omitempty"`
+	Canaries    Canaries            `json:"canaries"`
 	Target      TargetSpec          `json:"target"`
 	Fault       FaultSpec           `json:"fault"`
 	Hold        judge.Duration      `json:"hold,omitempty"`
@@ -458,7 +458,7 @@ func (e *Experiment) validate() field.ErrorList {
 		errs = append(errs, field.Invalid(root.Child("cluster", "workers"), s.Cluster.Workers, "at least 2: one to break and one to leave alone"))
 	}
 	for _, component := range slices.Sorted(maps.Keys(s.Cluster.Flags)) {
-		if components := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kubelet"}; !slices.Contains(components, component) {
+		if !slices.Contains(components, component) {
 			errs = append(errs, field.NotSupported(root.Child("cluster", "flags"), component, components))
 		}
 	}
@@ -485,6 +485,9 @@ func (e *Experiment) validate() field.ErrorList {
 	}
 	return errs
 }
+
+// components are those that have flags.
+var components = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kubelet"}
 
 func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 	var errs field.ErrorList

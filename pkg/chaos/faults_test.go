@@ -323,12 +323,12 @@ func TestInjectOfEachFaultFails(t *testing.T) {
 			if err == nil || strings.Contains(why, "refuses") && !errors.Is(err, bad) {
 				t.Errorf("%s, %s: error %v", name, why, err)
 			}
-			types := ""
+			var types strings.Builder
 			for _, e := range *events {
-				types += e.Type + " "
+				types.WriteString(e.Type + " ")
 			}
-			if is := strings.Contains(types, judge.TypeInjected); is != tc.injected || target.begun != tc.injected || strings.Contains(types, judge.TypeKubeletStarted) {
-				t.Errorf("%s, %s: told %s", name, why, types)
+			if is := strings.Contains(types.String(), judge.TypeInjected); is != tc.injected || target.begun != tc.injected || strings.Contains(types.String(), judge.TypeKubeletStarted) {
+				t.Errorf("%s, %s: told %s", name, why, types.String())
 			}
 		}
 	}

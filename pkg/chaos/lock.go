@@ -12,15 +12,15 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 )
 
-// A lock says that a process is at work on a cluster. It ends with the process,
+// A Lock says that a process is at work on a cluster. It ends with the process,
 // however that ends.
-type lock struct{ f *os.File }
+type Lock struct{ f *os.File }
 
 // ErrBusy says that another process is at work on the cluster.
 var ErrBusy = errors.New("another flatline is at work on it")
 
 // lockCluster takes the lock of a cluster, or says ErrBusy.
-func lockCluster(name string) (*lock, error) {
+func lockCluster(name string) (*Lock, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("locking cluster %s: %w", name, err)
@@ -40,12 +40,12 @@ func lockCluster(name string) (*lock, error) {
 		}
 		return nil, fmt.Errorf("locking cluster %s: %w", name, err)
 	}
-	return &lock{f}, nil
+	return &Lock{f}, nil
 }
 
-// release gives the lock back. Its file stays: to remove it would let two
-// processes hold two locks of one name.
-func (l *lock) release() {
+// Release gives the lock back; nil has nothing to give. Its file stays: to remove it
+// would let two processes hold two locks of one name.
+func (l *Lock) Release() {
 	if l != nil {
 		l.f.Close()
 	}
@@ -60,7 +60,7 @@ func Idle(ctx context.Context) ([]cluster.Info, error) {
 	}
 	return slices.DeleteFunc(infos, func(i cluster.Info) bool {
 		l, err := lockCluster(i.Name)
-		l.release()
+		l.Release()
 		return errors.Is(err, ErrBusy)
 	}), nil
 }
@@ -71,6 +71,6 @@ func Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer l.release()
+	defer l.Release()
 	return cluster.Delete(ctx, name)
 }

@@ -11,20 +11,30 @@ import (
 
 // A Plan is what an experiment would do, told without a cluster.
 type Plan struct {
-	Config    judge.Config // flags as the version's table and the experiment say
-	Undo      []Step
-	Repair    []Step
-	Forecasts []judge.Forecast
-	// Least and Most bound the run's duration, from what is derived and from
-	// what creating and deleting a cluster takes on a small machine.
-	Least, Most time.Duration
+	Config      judge.Config // flags as the version's table and the experiment say
+	Undo        []Step
+	Repair      []Step
+	Forecasts   []judge.Forecast
+	least, most time.Duration // of the chain
 }
 
-// What a run takes beside its chain: create, steady state, undo, way back, delete.
+// What a run takes beside its chain on a small machine: steady state, undo, way back;
+// and to create and delete a cluster.
 const (
-	leastAround = 45 * time.Second
-	mostAround  = 150 * time.Second
+	leastAround, mostAround   = 10 * time.Second, 45 * time.Second
+	leastCluster, mostCluster = 35 * time.Second, 105 * time.Second
 )
+
+// OnOwnCluster bounds the duration of a run that makes and deletes its cluster.
+func (p *Plan) OnOwnCluster() (least, most time.Duration) {
+	least, most = p.OnKeptCluster()
+	return least + leastCluster, most + mostCluster
+}
+
+// OnKeptCluster bounds the duration of a run on a cluster that is there.
+func (p *Plan) OnKeptCluster() (least, most time.Duration) {
+	return p.least + leastAround, p.most + mostAround
+}
 
 // PlanFor plans an experiment for a Kubernetes version such as "v1.37". It touches
 // nothing.
@@ -68,16 +78,15 @@ func PlanFor(exp *Experiment, kubernetes string) (*Plan, error) {
 		return nil, fmt.Errorf("planning %s: %w", exp.Metadata.Name, err)
 	}
 	hold := time.Duration(exp.Spec.Hold)
-	p.Least, p.Most = hold, hold
+	p.least, p.most = hold, hold
 	for _, f := range p.Forecasts {
 		if f.Bounded {
-			p.Least, p.Most = max(p.Least, f.From), max(p.Most, f.To)
+			p.least, p.most = max(p.least, f.From), max(p.most, f.To)
 		}
 	}
-	p.Least, p.Most = p.Least+leastAround, p.Most+mostAround
 	if c := exp.Spec.Fault.Certificate; c != nil && c.From == "rotation" {
 		if tau, err := time.ParseDuration(p.Config.Flag("kube-controller-manager", "cluster-signing-duration")); err == nil {
-			p.Most += tau // the wait for a fresh certificate
+			p.most += tau // the wait for a fresh certificate
 		}
 	}
 	return p, nil

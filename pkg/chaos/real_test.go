@@ -186,7 +186,7 @@ func TestRealInterrupt(t *testing.T) {
 				t.Errorf("dirty: %v", run.Reasons)
 			}
 			t.Logf("outcome %s: %v", run.Outcome, run.Reasons)
-			nothingLeft(t, clusterName(r.id))
+			nothingLeft(t, ClusterName(r.id))
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -266,7 +267,7 @@ func Heal(ctx context.Context, dir string, say func(string)) error {
 	if err != nil {
 		return fmt.Errorf("healing %s: %w", dir, err)
 	}
-	defer l.release()
+	defer l.Release()
 	if err := p.heal(ctx, say); err != nil {
 		return fmt.Errorf("healing %s: %w", dir, err)
 	}
@@ -282,16 +283,19 @@ func Heal(ctx context.Context, dir string, say func(string)) error {
 // Unhealed lists the folders of runs below an artifacts folder whose journal was
 // not closed and whose cluster is still there.
 func Unhealed(ctx context.Context, artifacts string) ([]string, error) {
-	journals, err := filepath.Glob(filepath.Join(artifacts, "*", "*", "journal.jsonl"))
-	if err != nil {
+	var journals []string
+	err := filepath.WalkDir(artifacts, func(path string, d fs.DirEntry, err error) error { // which follows no links
+		if err == nil && d.Name() == "journal.jsonl" {
+			journals = append(journals, path)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("looking for journals: %w", err)
 	}
 	var open []string
 	for _, name := range journals {
 		dir := filepath.Dir(name)
-		if filepath.Base(dir) == "latest" {
-			continue
-		}
 		p, err := examine(ctx, dir)
 		if err != nil {
 			continue // gone, or never begun: a journal whose first line is missing undoes nothing

@@ -26,6 +26,8 @@ type Options struct {
 	// Cluster is one to use and keep. If nil, a cluster is created for the run
 	// and deleted after it.
 	Cluster *cluster.Cluster
+	// Lock is that of Cluster, where the caller holds it; else the run takes it.
+	Lock *Lock
 	// Progress, if not nil, is told what happens, one thing at a time. It must not
 	// block.
 	Progress func(Update)
@@ -123,7 +125,7 @@ type run struct {
 	opened  bool // the timeline has its header
 
 	cluster *cluster.Cluster
-	lock    *lock
+	lock    *Lock // nil if the caller holds it
 	nodes   map[string]Node
 	wrap    func(Node) Node // nil but in tests
 	target  *Target

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -24,13 +25,15 @@ import (
 func (r *run) setUp(ctx context.Context) error {
 	r.sweep(ctx)
 	c := r.opts.Cluster
-	name := clusterName(r.id)
+	name := ClusterName(r.id)
 	if c != nil {
 		name = c.Name
 	}
 	var err error
-	if r.lock, err = lockCluster(name); err != nil {
-		return err
+	if r.opts.Lock == nil {
+		if r.lock, err = lockCluster(name); err != nil {
+			return err
+		}
 	}
 	if c == nil {
 		r.phase("create")
@@ -74,19 +77,30 @@ func (r *run) sweep(ctx context.Context) {
 	}
 }
 
-// CreateCluster makes a cluster that fits an experiment, to be given to several
-// runs as Options.Cluster. Its private kubeconfig lies in a folder below
-// Options.Artifacts; deleting the cluster is up to the caller.
-func CreateCluster(ctx context.Context, exp *Experiment, opts Options) (*cluster.Cluster, error) {
+// CreateCluster makes a cluster that fits an experiment, to be given with its Lock to
+// several runs as Options.Cluster and Options.Lock: nobody takes it for left behind while
+// the Lock is held. Its private kubeconfig lies in a folder below Options.Artifacts;
+// deleting the cluster is up to the caller.
+func CreateCluster(ctx context.Context, exp *Experiment, opts Options) (*cluster.Cluster, *Lock, error) {
 	id, err := newID(time.Now())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	lock, err := lockCluster(ClusterName(id))
+	if err != nil {
+		return nil, nil, err
 	}
 	dir := filepath.Join(opts.Artifacts, "clusters", id)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("making the cluster's folder: %w", err)
+		lock.Release()
+		return nil, nil, fmt.Errorf("making the cluster's folder: %w", err)
 	}
-	return createCluster(ctx, exp, opts, id, dir, func(string, ...any) {})
+	c, err := createCluster(ctx, exp, opts, id, dir, func(string, ...any) {})
+	if err != nil {
+		lock.Release()
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return c, lock, nil
 }
 
 // OpenCluster finds a cluster that was kept, for Options.Cluster. Its kubeconfig
@@ -117,13 +131,14 @@ func createCluster(ctx context.Context, exp *Experiment, opts Options, id, dir s
 		log = io.Discard
 	}
 	return cluster.Create(ctx, cluster.Spec{
-		Name: clusterName(id), RunID: id, Image: image.Ref, Workers: exp.Spec.Cluster.Workers,
+		Name: ClusterName(id), RunID: id, Image: image.Ref, Workers: exp.Spec.Cluster.Workers,
 		Flags: exp.Spec.Cluster.flags(), Kubeconfig: filepath.Join(dir, "kubeconfig"),
 	}, log)
 }
 
-// clusterName is the name of the cluster that is made for a run.
-func clusterName(id string) string { return "flatline-" + id[len(id)-4:] }
+// ClusterName is the name of the cluster that is made for a run, or by CreateCluster with
+// the folder of that name.
+func ClusterName(id string) string { return "flatline-" + id[len(id)-4:] }
 
 // newID names a run or a cluster: the time, and four random digits.
 func newID(now time.Time) (string, error) {
@@ -187,10 +202,22 @@ func (r *run) readConfig(ctx context.Context) error {
 	for component, m := range cluster.Planned(r.cluster.Version, r.exp.Spec.Cluster.flags()) {
 		for name, want := range m {
 			f, known := r.cfg.Flags[component][name]
-			if !known || sameValue(f.Value, want.Value) {
+			if !known || judge.SameValue(f.Value, want.Value) {
 				continue
 			}
 			why := fmt.Sprintf("flag %s of %s is %s (%s), the experiment goes by %s (%s)", name, component, f.Value, f.Origin, want.Value, want.Origin)
+			if r.opts.Cluster != nil {
+				return fmt.Errorf("cluster %s does not fit: %s", r.cluster.Name, why)
+			}
+			r.cfg.Warnings = append(r.cfg.Warnings, why)
+		}
+	}
+	for component, m := range r.cfg.Flags { // kubelets that go by something else than the first
+		for name, f := range m {
+			if !strings.HasPrefix(component, "kubelet/") {
+				continue
+			}
+			why := fmt.Sprintf("field %s of %s is %s, and %s in the other kubelets", name, component, f.Value, r.cfg.Flag("kubelet", name))
 			if r.opts.Cluster != nil {
 				return fmt.Errorf("cluster %s does not fit: %s", r.cluster.Name, why)
 			}
@@ -207,13 +234,6 @@ func (r *run) readConfig(ctx context.Context) error {
 		r.say("warning: %s", w)
 	}
 	return nil
-}
-
-// sameValue compares flag values as durations where both are.
-func sameValue(a, b string) bool {
-	da, ea := time.ParseDuration(a)
-	db, eb := time.ParseDuration(b)
-	return a == b || ea == nil && eb == nil && da == db
 }
 
 // open writes line 1 of the timeline.

@@ -38,6 +38,9 @@ func (r *run) steady(ctx context.Context) error {
 	if err := r.rec.Watch(waiting, sources); err != nil {
 		return err
 	}
+	if err := r.waitFor(ctx, (*judge.Fold).Unready); err != nil { // else the canaries go elsewhere, and stay there
+		return err
+	}
 	image, err := pauseImage(ctx, t.Nodes[0])
 	if err != nil {
 		return err
@@ -45,7 +48,7 @@ func (r *run) steady(ctx context.Context) error {
 	if err := createCanaries(ctx, t.Client, r.exp.Spec.Canaries, r.id, t.Nodes[0].Name, image); err != nil {
 		return err
 	}
-	if err := r.waitSteady(ctx); err != nil {
+	if err := r.waitFor(ctx, (*judge.Fold).Unsteady); err != nil {
 		return err
 	}
 	if r.fault != nil {
@@ -69,9 +72,10 @@ func (r *run) steady(ctx context.Context) error {
 // created.
 const steadyDeadline = 2 * time.Minute
 
-func (r *run) waitSteady(ctx context.Context) error {
+// waitFor waits until nothing is missing.
+func (r *run) waitFor(ctx context.Context, missing func(*judge.Fold) string) error {
 	var why string
-	err := r.wait(ctx, steadyDeadline, func(f *judge.Fold) bool { why = f.Unsteady(); return why == "" })
+	err := r.wait(ctx, steadyDeadline, func(f *judge.Fold) bool { why = missing(f); return why == "" })
 	if errors.Is(err, errTooLate) {
 		return fmt.Errorf("waiting for the steady state: %s", why)
 	}
