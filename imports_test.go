@@ -15,15 +15,18 @@ const module = "github.com/flatline-chaos/flatline"
 // mayImport says which of our packages each of our packages may import. A package
 // that is not listed may be imported by main and internal/cli only.
 var mayImport = map[string][]string{
-	"":                {"internal/cli"}, // and what its tests judge
-	"experiments":     {},
-	"internal/cli":    {"experiments", "internal/report", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/observe"},
-	"internal/report": {"pkg/judge", "pkg/observe"},
-	"pkg/chaos":       {"pkg/cluster", "pkg/judge", "pkg/observe"},
-	"pkg/cluster":     {},
-	"pkg/judge":       {"pkg/observe"},
-	"pkg/observe":     {},
-	"suites":          {"experiments", "internal/report", "pkg/chaos", "pkg/cluster", "pkg/judge"},
+	"":                 {"internal/cli", "internal/compare", "internal/record"}, // and what its tests judge
+	"experiments":      {},
+	"internal/cli":     {"experiments", "internal/compare", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/observe"},
+	"internal/compare": {"pkg/judge"},
+	"internal/record":  {"pkg/judge", "pkg/observe"},
+	"internal/report":  {"internal/compare", "pkg/judge", "pkg/observe"},
+	"internal/sweep":   {"internal/record", "pkg/chaos", "pkg/cluster", "pkg/judge"},
+	"pkg/chaos":        {"pkg/cluster", "pkg/judge", "pkg/observe"},
+	"pkg/cluster":      {},
+	"pkg/judge":        {"pkg/observe"},
+	"pkg/observe":      {},
+	"suites":           {"experiments", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge"},
 }
 
 // onlyIn says which packages alone may import a module's packages, test files
