@@ -25,6 +25,7 @@ import (
 
 	"github.com/flatline-chaos/flatline/experiments"
 	"github.com/flatline-chaos/flatline/internal/report"
+	"github.com/flatline-chaos/flatline/internal/sweep"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
@@ -62,6 +63,9 @@ func TestSuites(t *testing.T) {
 		if matches(labelsOf(exp)) { // else its specs would be counted as skipped
 			describe(exp)
 		}
+	}
+	if smoke := (Labels{"tier:smoke"}); matches(smoke) && profile == "fast" {
+		describeTune(smoke)
 	}
 	RunSpecs(t, "flatline experiments", suite, reporter)
 }
@@ -104,6 +108,70 @@ func describe(exp *chaos.Experiment) bool {
 	})
 }
 
+// describeTune makes the specs of a sweep: a flag of the cluster that the experiments
+// share is changed in place, and taken back.
+func describeTune(labels Labels) bool {
+	return Describe("tune", Ordered, labels, func() {
+		const component, flag = "kube-controller-manager", "node-monitor-grace-period"
+		var lab *sharedLab
+		var plan *sweep.Plan
+		BeforeAll(func(ctx SpecContext) {
+			exp, err := chaos.Load(experiments.FS, "kubelet-stopped", "fast")
+			Expect(err).NotTo(HaveOccurred())
+			axis, err := chaos.ParseSettings(component + "." + flag + "=8s")
+			Expect(err).NotTo(HaveOccurred())
+			plan, err = (&sweep.Sweep{Experiment: exp, Axes: [][]chaos.Setting{axis}, Count: 1}).Plan(nil)
+			Expect(err).NotTo(HaveOccurred())
+			lab = &sharedLab{as: exp}
+			Expect(plan.Run(ctx, lab, func(format string, args ...any) { fmt.Fprintf(GinkgoWriter, format+"\n", args...) })).To(Succeed())
+		}, NodeTimeout(createTimeout+2*runTimeout))
+
+		It("has healthy nodes stay Ready with the other flag", func() {
+			Expect(plan.Arms[0].Soaked).To(BeTrue(), plan.Arms[0].Skip)
+		})
+		It("makes a run that passes", func() {
+			Expect(plan.Arms[0].Runs).To(HaveLen(1), plan.Arms[0].Skip)
+			Expect(plan.Arms[0].Runs[0].Outcome).To(Equal(judge.OutcomePass), "%v", plan.Arms[0].Runs[0].Reasons)
+		})
+		It("has the process itself say the other flag, and the window follow it", func() {
+			run := plan.Arms[0].Runs[0]
+			Expect(run.Flags[component][flag]).To(Equal(judge.Flag{Value: "8s", Origin: "flagz"}))
+			i := slices.IndexFunc(run.Milestones, func(m judge.Result) bool { return m.Name == judge.ReadyUnknown })
+			Expect(run.Milestones[i].Window.Intervals[0].Min).To(BeNumerically("~", 8, 0.1))
+			Expect(run.Milestones[i].After.Seconds).To(BeNumerically("<", 12), "before the grace of the profile is over")
+		})
+		It("takes the flag back", func(ctx SpecContext) {
+			flags, err := lab.cluster.Flags(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(flags[component][flag].Value).To(Equal("12s"))
+		})
+	})
+}
+
+// A sharedLab works on the cluster that the experiments share, and leaves it as it was.
+type sharedLab struct {
+	as      *chaos.Experiment // whose cluster it is
+	cluster *kept
+}
+
+func (l *sharedLab) Prepare(ctx context.Context, _, arm *chaos.Experiment) (err error) {
+	if l.cluster, err = shared.get(ctx, l.as); err != nil {
+		return err
+	}
+	return l.cluster.SetFlags(ctx, arm.Flags())
+}
+
+func (l *sharedLab) Run(ctx context.Context, exp *chaos.Experiment) (*judge.Run, error) {
+	return runOnce(ctx, exp, l.cluster)
+}
+
+func (l *sharedLab) Discard(ctx context.Context) error {
+	if l.cluster == nil {
+		return nil
+	}
+	return l.cluster.SetFlags(ctx, l.as.Flags())
+}
+
 // wanted is the outcome that an experiment is to come to.
 func wanted(exp *chaos.Experiment) judge.Outcome { return cmp.Or(exp.Spec.Outcome, judge.OutcomePass) }
 
@@ -112,10 +180,10 @@ func wanted(exp *chaos.Experiment) judge.Outcome { return cmp.Or(exp.Spec.Outcom
 const noAnswer = 4
 
 // runOnce runs an experiment and keeps its record.
-func runOnce(ctx context.Context, exp *chaos.Experiment, c *cluster.Cluster) (*judge.Run, error) {
+func runOnce(ctx context.Context, exp *chaos.Experiment, c *kept) (*judge.Run, error) {
 	tell, table := progress(exp)
 	defer AttachProgressReporter(table)()
-	run, err := chaos.Run(ctx, exp, chaos.Options{Artifacts: artifacts(), Cluster: c, Progress: tell})
+	run, err := chaos.Run(ctx, exp, chaos.Options{Artifacts: artifacts(), Cluster: c.Cluster, Lock: c.lock, Progress: tell})
 	if err != nil {
 		return nil, err
 	}
@@ -164,11 +232,17 @@ func progress(exp *chaos.Experiment) (tell func(chaos.Update), table func() stri
 }
 
 // clusters are shared by the experiments that need the same.
-type clusters struct{ bySpec map[string]*cluster.Cluster }
+type clusters struct{ bySpec map[string]*kept }
 
-var shared = clusters{bySpec: map[string]*cluster.Cluster{}}
+// A kept cluster is one that stays ours until the suite is over.
+type kept struct {
+	*cluster.Cluster
+	lock *chaos.Lock
+}
 
-func (s clusters) get(ctx context.Context, exp *chaos.Experiment) (*cluster.Cluster, error) {
+var shared = clusters{bySpec: map[string]*kept{}}
+
+func (s clusters) get(ctx context.Context, exp *chaos.Experiment) (*kept, error) {
 	key, err := json.Marshal(exp.Spec.Cluster)
 	if err != nil {
 		return nil, err
@@ -176,12 +250,12 @@ func (s clusters) get(ctx context.Context, exp *chaos.Experiment) (*cluster.Clus
 	if c := s.bySpec[string(key)]; c != nil {
 		return c, nil
 	}
-	c, err := chaos.CreateCluster(ctx, exp, chaos.Options{Artifacts: artifacts(), Image: cluster.Choice{Override: os.Getenv("NODE_IMAGE")}, Log: GinkgoWriter})
+	c, lock, err := chaos.CreateCluster(ctx, exp, chaos.Options{Artifacts: artifacts(), Image: cluster.Choice{Override: os.Getenv("NODE_IMAGE")}, Log: GinkgoWriter})
 	if err != nil {
 		return nil, err
 	}
-	s.bySpec[string(key)] = c
-	return c, nil
+	s.bySpec[string(key)] = &kept{c, lock}
+	return s.bySpec[string(key)], nil
 }
 
 var _ = AfterSuite(func(ctx SpecContext) {
