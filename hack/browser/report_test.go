@@ -21,18 +21,19 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// pages are the records to look at, from the root of the repository.
+// pages are the commands whose pages are looked at, with files from the root of the
+// repository.
 var pages = map[string][]string{
-	"pass":         {"pkg/judge/testdata/csr-denied-fast.jsonl.gz"},
-	"default":      {"pkg/judge/testdata/csr-denied-default.jsonl.gz"},
-	"everyone":     {"docs/evidence/csr-denied-everyone-fast"},
-	"crash-loop":   {"docs/evidence/cert-unreadable-restart-fast/20261129t202129z-e9c1.jsonl.gz"},
-	"orphans":      {"docs/evidence/cert-readonly-rotation-fast/20261129t202540z-35f4.jsonl.gz"},
-	"not-ready":    {"docs/evidence/containerd-frozen-fast/20261129t205339z-5268.jsonl.gz"},
-	"fail":         {"internal/report/testdata/fail.jsonl.gz"},
-	"not-injected": {"internal/report/testdata/not-injected.jsonl.gz"},
-	"censored":     {"internal/report/testdata/censored.jsonl.gz"},
-	"overlay":      {"docs/evidence/csr-denied-fast"},
+	"pass":         {"report", "pkg/judge/testdata/csr-denied-fast.jsonl.gz"},
+	"default":      {"report", "pkg/judge/testdata/csr-denied-default.jsonl.gz"},
+	"everyone":     {"report", "docs/evidence/csr-denied-everyone-fast"},
+	"crash-loop":   {"report", "docs/evidence/cert-unreadable-restart-fast/20261129t202129z-e9c1.jsonl.gz"},
+	"orphans":      {"report", "docs/evidence/cert-readonly-rotation-fast/20261129t202540z-35f4.jsonl.gz"},
+	"not-ready":    {"report", "docs/evidence/containerd-frozen-fast/20261129t205339z-5268.jsonl.gz"},
+	"fail":         {"report", "internal/report/testdata/fail.jsonl.gz"},
+	"not-injected": {"report", "internal/report/testdata/not-injected.jsonl.gz"},
+	"censored":     {"report", "internal/report/testdata/censored.jsonl.gz"},
+	"overlay":      {"report", "docs/evidence/csr-denied-fast"},
 }
 
 // chromium finds the browser. A test that cannot look must not pass.
@@ -51,7 +52,7 @@ func chromium(t *testing.T) string {
 }
 
 // build makes flatline and returns a function that writes a page.
-func build(t *testing.T) func(name string, records []string) string {
+func build(t *testing.T) func(name string, args []string) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -63,9 +64,9 @@ func build(t *testing.T) func(name string, records []string) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return func(name string, records []string) string {
+	return func(name string, args []string) string {
 		file := filepath.Join(dir, name+".html")
-		cmd := exec.Command(filepath.Join(dir, "flatline"), append([]string{"report", "--file", file}, records...)...)
+		cmd := exec.Command(filepath.Join(dir, "flatline"), append(args, "--file", file)...)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", name, err, out)
@@ -153,6 +154,42 @@ func ask[T any](t *testing.T, v *visitor, expression string) T {
 	return answer
 }
 
+// The page of a comparison has a drawing for each row of its table, and nothing is cut off.
+func TestComparison(t *testing.T) {
+	file := build(t)("comparison", []string{"compare", "--col", "kube-controller-manager.node-monitor-grace-period", "-o", "html", "docs/evidence/tune"})
+	selfContained(t, file)
+	v := newVisitor(t)
+	for _, theme := range []string{"light", "dark"} {
+		for _, width := range []int64{360, 800, 1400} {
+			if err := v.open(file, width, theme); err != nil {
+				t.Fatal(err)
+			}
+			at := fmt.Sprintf("%s, %d pixels", theme, width)
+			sound(t, v, at)
+			if n := ask[[]int](t, v, `[document.querySelectorAll("figure svg").length, document.querySelectorAll("tbody tr").length]`); n[0] < 10 || n[0] != n[1] {
+				t.Errorf("%s: %d drawings, %d rows", at, n[0], n[1])
+			}
+			for _, w := range ask[[]string](t, v, figures) {
+				t.Errorf("%s: %s", at, w)
+			}
+		}
+	}
+}
+
+// figures lists what is cut off in the drawings of a comparison.
+const figures = `(() => {
+  const wrong = [];
+  for (const svg of document.querySelectorAll("figure svg")) {
+    const box = svg.getBoundingClientRect(), name = svg.getAttribute("aria-label");
+    if (!name) wrong.push("a drawing without a name");
+    for (const e of svg.querySelectorAll("text, circle, rect, .median")) {
+      const r = e.getBoundingClientRect();
+      if (r.left < box.left - 1 || r.right > box.right + 1 || r.top < box.top - 1 || r.bottom > box.bottom + 1) wrong.push(name + ": cut off: " + (e.textContent || e.outerHTML));
+    }
+  }
+  return wrong;
+})()`
+
 func TestReports(t *testing.T) {
 	write := build(t)
 	v := newVisitor(t)
@@ -192,7 +229,8 @@ func selfContained(t *testing.T, file string) {
 	}
 }
 
-func look(t *testing.T, v *visitor, at string, marks bool) {
+// sound: no complaint, nothing wider than the window, nothing hard to read.
+func sound(t *testing.T, v *visitor, at string) {
 	t.Helper()
 	for _, bad := range v.complaints() {
 		t.Errorf("%s: %s", at, bad)
@@ -204,6 +242,11 @@ func look(t *testing.T, v *visitor, at string, marks bool) {
 	for _, text := range ask[[]string](t, v, contrast) {
 		t.Errorf("%s: contrast %s", at, text)
 	}
+}
+
+func look(t *testing.T, v *visitor, at string, marks bool) {
+	t.Helper()
+	sound(t, v, at)
 	for _, w := range ask[[]string](t, v, drawings) {
 		t.Errorf("%s: %s", at, w)
 	}

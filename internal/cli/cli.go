@@ -24,11 +24,11 @@ import (
 	"golang.org/x/term"
 
 	"github.com/flatline-chaos/flatline/experiments"
+	"github.com/flatline-chaos/flatline/internal/record"
 	"github.com/flatline-chaos/flatline/internal/report"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
 // Exit codes beside those of outcomes (judge.Outcome.ExitCode).
@@ -129,7 +129,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &chaos.InvalidError{Text: fmt.Sprintf("%v; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(runCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), reportCommand(stdout), claimsCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
+	root.AddCommand(runCommand(stdout, stderr), tuneCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), reportCommand(stdout), compareCommand(stdout), claimsCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -149,6 +149,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 
 func runCommand(stdout, stderr io.Writer) *cobra.Command {
 	var profile, format, reuse string
+	var set []string
 	opts := chaos.Options{}
 	c := &cobra.Command{
 		Use:   "run NAME",
@@ -168,7 +169,7 @@ NODE_IMAGE in the environment chooses the node image.`,
 			if err := checkFormat(format); err != nil {
 				return err
 			}
-			exp, err := load(args[0], profile)
+			exp, err := loadWith(args[0], profile, set)
 			if err != nil {
 				return err
 			}
@@ -184,6 +185,7 @@ NODE_IMAGE in the environment chooses the node image.`,
 		},
 	}
 	profileFlag(c, &profile)
+	setFlag(c, &set)
 	c.Flags().StringVar(&opts.Artifacts, "artifacts", defaultArtifacts(), "folder for the records of runs; $ARTIFACTS")
 	c.Flags().StringVar(&opts.Keep, "keep", chaos.KeepNever, "keep the cluster: "+strings.Join(keepValues, ", ")+"; one that could not be put right is always kept")
 	c.Flags().BoolVar(&opts.Pause, "hold", false, "stop before the undo, to look around")
@@ -197,12 +199,13 @@ var keepValues = []string{chaos.KeepNever, chaos.KeepOnFailure, chaos.KeepAlways
 
 func planCommand(stdout io.Writer) *cobra.Command {
 	var profile, kubernetes string
+	var set []string
 	c := &cobra.Command{
 		Use:   "plan NAME",
 		Short: "Say what an experiment would do and expect; touches nothing and needs no Docker",
 		Args:  oneExperiment,
 		RunE: func(_ *cobra.Command, args []string) error {
-			exp, err := load(args[0], profile)
+			exp, err := loadWith(args[0], profile, set)
 			if err != nil {
 				return err
 			}
@@ -214,14 +217,16 @@ func planCommand(stdout io.Writer) *cobra.Command {
 			for _, x := range exp.Spec.Never {
 				never = append(never, strings.TrimSpace(x.Milestone+" "+x.Subject))
 			}
+			least, most := p.OnOwnCluster()
 			return (&report.Plan{
 				Never: never,
 				Name:  exp.Metadata.Name, Profile: exp.Profile, Description: exp.Spec.Description, Fault: faultText(exp.Spec.Fault),
-				Config: &p.Config, Undo: steps(p.Undo), Repair: steps(p.Repair), Forecasts: p.Forecasts, Outcome: exp.Spec.Outcome, Least: p.Least, Most: p.Most,
+				Config: &p.Config, Undo: steps(p.Undo), Repair: steps(p.Repair), Forecasts: p.Forecasts, Outcome: exp.Spec.Outcome, Least: least, Most: most,
 			}).Text(stdout)
 		},
 	}
 	profileFlag(c, &profile)
+	setFlag(c, &set)
 	c.Flags().StringVar(&kubernetes, "kubernetes", "v1.37", "Kubernetes version whose defaults to take")
 	return c
 }
@@ -282,6 +287,31 @@ func load(name, profile string) (*chaos.Experiment, error) {
 	return chaos.Parse(name, data, profile)
 }
 
+// setFlag adds --set.
+func setFlag(c *cobra.Command, set *[]string) {
+	c.Flags().StringArrayVar(set, "set", nil, "a flag of a component: component.flag=value; may be repeated")
+}
+
+// loadWith finds an experiment and sets flags of its cluster.
+func loadWith(name, profile string, set []string) (*chaos.Experiment, error) {
+	exp, err := load(name, profile)
+	if err != nil {
+		return nil, err
+	}
+	var settings []chaos.Setting
+	for _, text := range set {
+		values, err := chaos.ParseSettings(text)
+		if err != nil {
+			return nil, err
+		}
+		if len(values) > 1 {
+			return nil, &chaos.InvalidError{Text: fmt.Sprintf("--set %s: one value belongs here; flatline tune tries several", text)}
+		}
+		settings = append(settings, values[0])
+	}
+	return exp.With(settings), nil
+}
+
 func defaultArtifacts() string {
 	if dir := os.Getenv("ARTIFACTS"); dir != "" {
 		return dir
@@ -292,26 +322,13 @@ func defaultArtifacts() string {
 func runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Options, format string, stdout, stderr io.Writer) error {
 	live := report.NewLive(stderr, isTerminal(stderr))
 	in, _ := ctx.Value(interruptionKey{}).(*interruption)
-	news := make(chan chaos.Update, 4096)
-	shown := make(chan struct{})
-	go func() {
-		defer close(shown)
-		for u := range news {
-			live.Show(report.News{Elapsed: u.Elapsed, Phase: u.Phase, Text: u.Text, Milestone: u.Milestone, Next: u.Next})
-		}
-	}()
+	tell, stop := relay(in, func(u chaos.Update) {
+		live.Show(report.News{Elapsed: u.Elapsed, Phase: u.Phase, Text: u.Text, Milestone: u.Milestone, Next: u.Next})
+	})
 	opts.Image, opts.Log = imageChoice(ctx), stderr
-	opts.Hurry = in.hurry
-	opts.Progress = func(u chaos.Update) {
-		in.folder.Store(&u.Folder)
-		select {
-		case news <- u:
-		default: // a terminal that was stopped must not stop the undo
-		}
-	}
+	opts.Hurry, opts.Progress = in.hurry, tell
 	run, err := chaos.Run(ctx, exp, opts)
-	close(news)
-	<-shown
+	stop()
 	if run == nil {
 		return err
 	}
@@ -337,6 +354,27 @@ func runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Option
 		return &codeError{code: code}
 	}
 	return nil
+}
+
+// relay has news of runs shown by another goroutine: a terminal that was stopped must
+// not stop the undo. stop returns when all is shown; nothing may be told after it.
+func relay(in *interruption, show func(chaos.Update)) (tell func(chaos.Update), stop func()) {
+	news := make(chan chaos.Update, 4096)
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		for u := range news {
+			show(u)
+		}
+	}()
+	tell = func(u chaos.Update) {
+		in.folder.Store(&u.Folder)
+		select {
+		case news <- u:
+		default:
+		}
+	}
+	return tell, func() { close(news); <-shown }
 }
 
 // tellCI writes the step summary and the annotations of GitHub Actions, where
@@ -457,10 +495,7 @@ with -o.`,
 			if err != nil {
 				return err
 			}
-			var runs []*judge.Run
-			for _, rec := range recs {
-				runs = append(runs, rec.run)
-			}
+			runs := runsOf(recs)
 			if len(runs) > 1 && (format == "text" || format == "wide") {
 				return report.Summary(stdout, runs)
 			}
@@ -476,78 +511,22 @@ with -o.`,
 	return c
 }
 
-// records finds the timelines that names stand for: the folder of a run, a
-// timeline by itself, or a folder that holds several of either.
-func records(names []string) ([]string, error) {
-	var found []string
-	for _, name := range names {
-		info, err := os.Stat(name)
-		if err != nil {
-			return nil, &chaos.InvalidError{Text: err.Error()}
-		}
-		if !info.IsDir() {
-			found = append(found, name)
-			continue
-		}
-		below := []string{}
-		for _, pattern := range []string{"timeline.jsonl", "*.jsonl.gz", "*/timeline.jsonl", "*/*.jsonl.gz"} {
-			matches, _ := filepath.Glob(filepath.Join(globEscape(name), pattern)) // the pattern is well-formed
-			below = append(below, matches...)
-		}
-		// The link to the latest run is that run once more.
-		below = slices.DeleteFunc(below, func(f string) bool {
-			return filepath.Base(filepath.Dir(f)) == "latest" && filepath.Dir(f) != filepath.Clean(name)
-		})
-		if len(below) == 0 {
-			return nil, &chaos.InvalidError{Text: name + ": there is no timeline.jsonl in it, and none in the folders below: name the folder of a run, or of an experiment"}
-		}
-		slices.Sort(below)
-		found = append(found, below...)
-	}
-	return found, nil
-}
-
-// globEscape makes a name a pattern of itself.
-func globEscape(name string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
-}
-
-// A record is a timeline and what today's rules make of it.
-type record struct {
-	name  string
-	run   *judge.Run
-	trace *judge.Trace
-}
-
-func readRecord(name string) (*record, error) {
-	t, err := observe.ReadTimelineFile(name)
+// readRecords reads the runs that names stand for.
+func readRecords(names []string) ([]*record.Record, error) {
+	recs, err := record.Read(names)
 	if err != nil {
-		return nil, &chaos.InvalidError{Text: err.Error()}
-	}
-	rec := &record{name: name}
-	if rec.run, err = judge.Judge(t); err == nil {
-		rec.trace, err = judge.NewTrace(t)
-	}
-	if err != nil {
-		return nil, &chaos.InvalidError{Text: fmt.Sprintf("%s: %v", name, err)}
-	}
-	return rec, nil
-}
-
-func readRecords(names []string) ([]*record, error) {
-	files, err := records(names)
-	if err != nil {
-		return nil, err
-	}
-	var recs []*record
-	for _, name := range files {
-		rec, err := readRecord(name)
-		if err != nil {
-			return nil, err
-		}
-		recs = append(recs, rec)
+		return nil, &codeError{code: exitInvalid, err: err}
 	}
 	return recs, nil
+}
+
+// runsOf are the runs of records.
+func runsOf(recs []*record.Record) []*judge.Run {
+	var runs []*judge.Run
+	for _, rec := range recs {
+		runs = append(runs, rec.Run)
+	}
+	return runs
 }
 
 func claimsCommand(stdout io.Writer) *cobra.Command {
@@ -562,11 +541,7 @@ Statements about defaults are answered by runs of the default profile alone.`,
 			if err != nil {
 				return err
 			}
-			var runs []*judge.Run
-			for _, rec := range recs {
-				runs = append(runs, rec.run)
-			}
-			return report.Claims(stdout, judge.Answers(runs))
+			return report.Claims(stdout, judge.Answers(runsOf(recs)))
 		},
 	}
 }
@@ -598,17 +573,10 @@ records of runs.`,
 				return &chaos.InvalidError{Text: "-o svg draws one run, not several"}
 			}
 			var page bytes.Buffer
-			switch {
-			case format == "svg":
-				err = report.SVG(&page, recs[0].trace, recs[0].run)
-			case len(recs) == 1:
-				err = report.HTML(&page, recs[0].trace, recs[0].run)
-			default:
-				var runs []*judge.Run
-				for _, rec := range recs {
-					runs = append(runs, rec.run)
-				}
-				err = report.Overlay(&page, runs)
+			if len(recs) > 1 {
+				err = report.Overlay(&page, runsOf(recs))
+			} else {
+				err = draw(&page, recs[0], format)
 			}
 			if err != nil {
 				return err
@@ -623,21 +591,38 @@ records of runs.`,
 	return c
 }
 
+// draw draws one run.
+func draw(out io.Writer, rec *record.Record, format string) error {
+	trace, err := rec.Trace()
+	if err != nil {
+		return err
+	}
+	if format == "svg" {
+		return report.SVG(out, trace, rec.Run)
+	}
+	return report.HTML(out, trace, rec.Run)
+}
+
 // writePage writes a page to where it belongs and says where that is.
-func writePage(stdout io.Writer, page []byte, file, format string, recs []*record) error {
+func writePage(stdout io.Writer, page []byte, file, format string, recs []*record.Record) error {
 	switch {
 	case file == "-":
 		_, err := stdout.Write(page)
 		return err
 	case file != "":
-	case len(recs) == 1 && filepath.Base(recs[0].name) == "timeline.jsonl":
-		file = filepath.Join(filepath.Dir(recs[0].name), "report."+format)
+	case len(recs) == 1 && filepath.Base(recs[0].File) == "timeline.jsonl":
+		file = filepath.Join(filepath.Dir(recs[0].File), "report."+format)
 	default:
 		if err := os.MkdirAll(defaultArtifacts(), 0o755); err != nil {
 			return fmt.Errorf("writing the report: %w", err)
 		}
 		file = filepath.Join(defaultArtifacts(), "report."+format)
 	}
+	return writeFile(stdout, file, page)
+}
+
+// writeFile writes a report and says where.
+func writeFile(stdout io.Writer, file string, page []byte) error {
 	if err := os.WriteFile(file, page, 0o644); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}

@@ -77,6 +77,10 @@ func TestBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	evidence, err := filepath.Abs("../../docs/evidence/kubelet-stopped-fast")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var got strings.Builder
 	for _, args := range []string{
 		"run",
@@ -92,6 +96,8 @@ func TestBadInput(t *testing.T) {
 		"run unknown-key.yaml",
 		"run ./unknown-key.yaml --profile fast",
 		"run ../../etc/passwd",
+		"run csr-denied --set kubelet.nodeLeaseDurationSeconds=4,8",
+		"plan csr-denied --set kubelet.nodeLeaseDuration=4",
 		"list csr-denied",
 		"rnu csr-denied",
 		"--verbose",
@@ -109,13 +115,40 @@ func TestBadInput(t *testing.T) {
 		"report .",
 		"report unknown-key.yaml",
 		"report nowhere -o png",
+		"tune",
+		"tune kubelet-stopped",
+		"tune kubelet-stoped --set kubelet.nodeLeaseDurationSeconds=4",
+		"tune kubelet-stopped --set nodeLeaseDurationSeconds=4",
+		"tune kubelet-stopped --set kubelet.nodeLeaseDurationSeconds",
+		"tune kubelet-stopped --set kubelet.nodeLeaseDurationSecond=4",
+		"tune kubelet-stopped --set kubelet.nodeLeaseDurationSeconds=4s",
+		"tune kubelet-stopped --set kubelet.nodeLeaseDurationSeconds=4,,8",
+		"tune kubelet-stopped --set kubelet.nodeLeaseDurationSeconds=4,4",
+		"tune kubelet-stopped --set kubelet.nodeLeaseDurationSeconds=4 --set kubelet.nodeLeaseDurationSeconds=8",
+		"tune kubelet-stopped --set kube-controller-manager.node-monitor-grace-period=8",
+		"tune kubelet-stopped --set kube-controler-manager.node-monitor-grace-period=8s",
+		"tune kubelet-stopped --set kube-controller-manager.node-eviction-rate=0",
+		"tune kubelet-stopped --set kubelet.nodeLeaseDurationSeconds=4 --count 0",
+		"tune kubelet-stopped --set kubelet.nodeLeaseDurationSeconds=4 --count six",
+		"tune kubelet-stopped --set kubelet.nodeLeaseDurationSeconds=4 --shard 3/2",
+		"compare",
+		"compare nowhere",
+		"compare nowhere nowhere",
+		"compare nowhere ''",
+		"compare . . .",
+		"compare EVIDENCE --col kubelet.nonsense",
+		"compare EVIDENCE --col kubelet.nodeLeaseDurationSeconds",
+		"compare EVIDENCE --knobs",
+		"compare . --knobs --col kubelet.nodeLeaseDurationSeconds",
+		"compare . --knobs -o html",
+		"compare . . -o yaml",
 		"clean one two",
 		"node-image x",
 	} {
 		t.Run(args, func(t *testing.T) {
 			argv := strings.Fields(args)
 			for i := range argv {
-				argv[i] = strings.ReplaceAll(argv[i], "''", "")
+				argv[i] = strings.NewReplacer("''", "", "EVIDENCE", evidence).Replace(argv[i])
 			}
 			code, stdout, stderr := invoke(t, input, argv...)
 			fmt.Fprintf(&got, "$ flatline %s\n%sexit code %d\n\n", args, stderr, code)
@@ -131,6 +164,101 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	golden(t, file, got.String())
+}
+
+// The plan of a sweep needs neither Docker nor a record.
+func TestTunePlan(t *testing.T) {
+	file, err := filepath.Abs("testdata/tune.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := invoke(t, "", "tune", "kubelet-stopped", "--profile", "fast", "--dry-run", "--shard", "2/2", "--count", "5",
+		"--set", "kube-controller-manager.node-monitor-grace-period=2s,12s", "--set", "kubelet.nodeStatusUpdateFrequency=4s,10s")
+	if code != 0 || stderr != "" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	golden(t, file, stdout)
+}
+
+// Sets of recorded runs are compared; as a gate the exit code says whether anything differs.
+func TestCompare(t *testing.T) {
+	evidence, err := filepath.Abs("../../docs/evidence")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := evidence + "/"
+	for _, test := range []struct {
+		args, want string
+		code       int
+	}{
+		{"--exit-code " + dir + "csr-denied-fast " + dir + "csr-denied-fast," + dir + "csr-denied-everyone-fast", "nothing differs significantly", 0},
+		{"--col profile " + dir + "csr-denied-fast " + dir + "csr-denied-default", "profile: default, fast", 0},
+		{"--col kube-controller-manager.node-monitor-grace-period " + dir + "tune/kubelet-stopped", "node-monitor-grace-period 8s → 16s", 0},
+		{"--exit-code --col kube-controller-manager.node-monitor-grace-period " + dir + "tune/kubelet-stopped -o markdown", "| ReadyUnknown | LeaseStalled |", 1},
+		{"--col kube-controller-manager.node-monitor-grace-period -o csv " + dir + "tune", "1,ReadyUnknown,LeaseStalled,8s,", 0},
+		{"--col kube-controller-manager.node-monitor-grace-period -o json " + dir + "tune", `"milestone": "ReadyUnknown"`, 0},
+		{"--col kube-controller-manager.node-monitor-grace-period -o html " + dir + "tune", "<figcaption>ReadyUnknown", 0},
+		{"--knobs " + dir + "tune", "one flag at a time against: ", 0},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			code, stdout, stderr := invoke(t, "", append([]string{"compare"}, strings.Fields(test.args)...)...)
+			if code != test.code || (stderr != "") != (test.code != 0) || !strings.Contains(stdout, test.want) {
+				t.Errorf("exit code %d, stderr %q, no %q in\n%s", code, stderr, test.want, stdout)
+			}
+		})
+	}
+}
+
+// Shards that are read together are what the whole is.
+func TestShardsNeedNoMerging(t *testing.T) {
+	tune, err := filepath.Abs("../../docs/evidence/tune/kubelet-stopped")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(tune + "/*.jsonl.gz")
+	if err != nil || len(files) < 18 {
+		t.Fatalf("%d records, %v", len(files), err)
+	}
+	shards := []string{t.TempDir(), t.TempDir()}
+	for i, file := range files {
+		data, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(shards[i%2], filepath.Base(file)), data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"compare", "--col", "kube-controller-manager.node-monitor-grace-period"}
+	_, whole, _ := invoke(t, "", append(args, tune)...)
+	_, parts, _ := invoke(t, "", append(args, shards...)...)
+	if whole == "" || whole != parts {
+		t.Errorf("the whole is\n%s\nthe shards together are\n%s", whole, parts)
+	}
+}
+
+// The share of a job in CI: GitLab counts from one, the others from zero.
+func TestShardOf(t *testing.T) {
+	for _, test := range []struct{ env, want string }{
+		{"", ""},
+		{"CI_NODE_INDEX=1 CI_NODE_TOTAL=3", "1/3"},
+		{"CIRCLE_NODE_INDEX=0 CIRCLE_NODE_TOTAL=4", "1/4"},
+		{"BUILDKITE_PARALLEL_JOB=3 BUILDKITE_PARALLEL_JOB_COUNT=4", "4/4"},
+		{"CI_NODE_INDEX=1", ""},
+		{"CI_NODE_TOTAL=1", ""},
+	} {
+		got := shardOf(func(name string) string {
+			for pair := range strings.FieldsSeq(test.env) {
+				if value, ok := strings.CutPrefix(pair, name+"="); ok {
+					return value
+				}
+			}
+			return ""
+		})
+		if got != test.want {
+			t.Errorf("%q: shard %q, want %q", test.env, got, test.want)
+		}
+	}
 }
 
 // Every experiment has a line, and all descriptions begin in one column.
@@ -235,18 +363,22 @@ func TestHealBrokenJournal(t *testing.T) {
 }
 
 // A run's folder is drawn where it lies; a recorded timeline wherever it is told;
-// a folder of runs as one page, the link to the latest not twice.
+// a folder of runs as one page, a run that lies there twice once.
 func TestReport(t *testing.T) {
 	record, err := filepath.Abs("../../docs/evidence/csr-denied-everyone-fast/20261129t155005z-c00f.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
+	other, err := filepath.Abs("../../docs/evidence/csr-denied-fast/20261129t170735z-7542.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
-	for _, run := range []string{"e/one", "e/two"} {
+	for run, from := range map[string]string{"e/one": record, "e/two": record, "e/deep/down/three": other} {
 		if err := os.MkdirAll(filepath.Join(dir, run), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, run, "timeline.jsonl"), unpack(t, record), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, run, "timeline.jsonl"), unpack(t, from), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -259,7 +391,7 @@ func TestReport(t *testing.T) {
 	}{
 		{[]string{filepath.Join(dir, "e/latest")}, filepath.Join(dir, "e/latest/report.html"), "<title>csr-denied-everyone fast: pass</title>"},
 		{[]string{filepath.Join(dir, "e/one"), "-o", "svg"}, filepath.Join(dir, "e/one/report.svg"), "<svg "},
-		{[]string{filepath.Join(dir, "e"), "--file", filepath.Join(dir, "all.html")}, filepath.Join(dir, "all.html"), "<title>2 runs of csr-denied-everyone fast</title>"},
+		{[]string{filepath.Join(dir, "e"), "--file", filepath.Join(dir, "all.html")}, filepath.Join(dir, "all.html"), "<title>2 runs of csr-denied fast, csr-denied-everyone fast</title>"},
 		{[]string{record, "-f", "-"}, "", "<title>csr-denied-everyone fast: pass</title>"},
 	} {
 		code, stdout, stderr := invoke(t, "", append([]string{"report"}, test.args...)...)
@@ -279,7 +411,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	// Judge finds runs in the same way.
-	if code, stdout, _ := invoke(t, "", "judge", filepath.Join(dir, "e"), "-o", "name"); code != 0 || strings.Count(stdout, "20261129t155005z-c00f\n") != 2 {
+	if code, stdout, _ := invoke(t, "", "judge", filepath.Join(dir, "e"), "-o", "name"); code != 0 || stdout != "20261129t170735z-7542\n20261129t155005z-c00f\n" {
 		t.Errorf("exit code %d, stdout %q, want the names of two runs", code, stdout)
 	}
 	if code, _, stderr := invoke(t, "", "report", filepath.Join(dir, "e"), "-o", "svg"); code != exitInvalid || !strings.Contains(stderr, "one run, not several") {

@@ -123,7 +123,7 @@ func group(runs []*judge.Run) []*spread {
 	byTitle := map[string]*spread{}
 	var order []*spread
 	for _, r := range runs {
-		if r.Outcome != judge.OutcomePass && r.Outcome != judge.OutcomeFail {
+		if !r.Answered() {
 			continue // it has no answer
 		}
 		flags, _ := json.Marshal(r.Flags) // strings only
