@@ -136,7 +136,7 @@ func tune(ctx context.Context, s *sweep.Sweep, root string, dryRun bool, stdout,
 	if err := runPlan(ctx, plan, root, choice, stderr); err != nil {
 		return err
 	}
-	return tuned(plan, root, stdout, stderr)
+	return tuned(plan, root, stdout)
 }
 
 // runPlan makes the runs that are missing.
@@ -212,7 +212,7 @@ func conclude(stdout io.Writer, each bool, arms []compare.Arm, file string) erro
 }
 
 // tuned says what came of a sweep.
-func tuned(plan *sweep.Plan, root string, stdout, stderr io.Writer) error {
+func tuned(plan *sweep.Plan, root string, stdout io.Writer) error {
 	missing, missed := 0, 0
 	var arms []compare.Arm
 	for _, a := range plan.Arms {
@@ -226,7 +226,8 @@ func tuned(plan *sweep.Plan, root string, stdout, stderr io.Writer) error {
 			}
 		}
 	}
-	if err := conclude(stdout, plan.Sweep.Each, arms, filepath.Join(root, "report.html")); err != nil {
+	each := plan.Sweep.Each && len(plan.Arms[0].Runs) > 0 // else there is nothing to hold the others against
+	if err := conclude(stdout, each, arms, filepath.Join(root, "report.html")); err != nil {
 		return err
 	}
 	switch {

@@ -2,7 +2,6 @@ package report
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
@@ -40,15 +39,6 @@ func Comparison(out io.Writer, format string, tables []*compare.Table) error {
 		}
 	}
 	_, err := io.WriteString(out, b.String())
-	return err
-}
-
-func writeJSON(out io.Writer, data any) error {
-	text, err := json.MarshalIndent(data, "", "  ")
-	if err != nil {
-		return fmt.Errorf("writing the comparison: %w", err)
-	}
-	_, err = out.Write(append(text, '\n'))
 	return err
 }
 
@@ -216,12 +206,12 @@ func comparisonMarkdown(b *strings.Builder, t *compare.Table) {
 		fmt.Fprintf(b, "- %s: %s\n", cell(a.Name), cell(differs(a)))
 	}
 	head := comparisonHead(t)
-	fmt.Fprintf(b, "\n| %s |\n|---|---|%s\n", cell2(head), strings.Repeat("--:|", len(head)-2))
+	fmt.Fprintf(b, "\n| %s |\n|---|---|%s\n", joined(head), strings.Repeat("--:|", len(head)-2))
 	for _, r := range t.Rows {
-		fmt.Fprintf(b, "| %s |\n", cell2(comparisonCells(t, r, true)))
+		fmt.Fprintf(b, "| %s |\n", joined(comparisonCells(t, r, true)))
 	}
 	for _, r := range t.Totals {
-		fmt.Fprintf(b, "| %s |\n", cell2(comparisonCells(t, r, false)))
+		fmt.Fprintf(b, "| %s |\n", joined(comparisonCells(t, r, false)))
 	}
 	fmt.Fprintf(b, "\n%s\n\n", method(t))
 	for _, s := range shifts(t) {
@@ -232,7 +222,8 @@ func comparisonMarkdown(b *strings.Builder, t *compare.Table) {
 	}
 }
 
-func cell2(cells []string) string {
+// joined writes the cells of a row of a table in Markdown.
+func joined(cells []string) string {
 	var s []string
 	for _, c := range cells {
 		s = append(s, cell(c))
@@ -289,9 +280,9 @@ func Knobs(out io.Writer, format string, k *compare.Knobs) error {
 		_ = w.WriteAll(append([][]string{head}, rows...))
 		return w.Error()
 	case "markdown":
-		fmt.Fprintf(&b, "### One flag at a time against: %s\n\n%s, %d runs\n\n| %s |\n|%s\n", cell(k.Base), cell(strings.Join(k.Facts, ", ")), k.Runs, cell2(head), strings.Repeat("---|", len(head)))
+		fmt.Fprintf(&b, "### One flag at a time against: %s\n\n%s, %d runs\n\n| %s |\n|%s\n", cell(k.Base), cell(strings.Join(k.Facts, ", ")), k.Runs, joined(head), strings.Repeat("---|", len(head)))
 		for _, r := range rows {
-			fmt.Fprintf(&b, "| %s |\n", cell2(r))
+			fmt.Fprintf(&b, "| %s |\n", joined(r))
 		}
 		fmt.Fprintf(&b, "\n%s\n", knobsMethod)
 		for _, s := range k.Notes {

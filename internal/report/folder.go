@@ -64,15 +64,22 @@ func Print(out io.Writer, format string, r *judge.Run) error {
 	case "bench":
 		return Bench(out, r)
 	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err == nil && format == "yaml" {
-		data, err = yaml.JSONToYAML(data)
-	} else {
-		data = append(data, '\n')
+	if format == "json" {
+		return writeJSON(out, r)
 	}
+	data, err := yaml.Marshal(r) // by way of JSON
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", format, err)
 	}
 	_, err = out.Write(data)
+	return err
+}
+
+func writeJSON(out io.Writer, data any) error {
+	text, err := json.MarshalIndent(data, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing JSON: %w", err)
+	}
+	_, err = out.Write(append(text, '\n'))
 	return err
 }
