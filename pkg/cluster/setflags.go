@@ -354,11 +354,7 @@ func (s *setter) kubelet(ctx context.Context, n *Node, fields map[string]string)
 	if err := n.replace(ctx, kubeletConfig, kubeletConfig, text); err != nil {
 		return err
 	}
-	out, err := n.output(ctx, "sh", "-c", "systemctl restart kubelet && date +%s")
-	if err != nil {
-		return err
-	}
-	restarted, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+	before, err := s.restartKubelet(ctx, n)
 	if err != nil {
 		return err
 	}
@@ -378,27 +374,59 @@ func (s *setter) kubelet(ctx context.Context, n *Node, fields map[string]string)
 		if unknown := unknownFields(fields, page); len(unknown) > 0 {
 			return hopelessError{starting("kubelet", "it does not know the configuration field "+strings.Join(unknown, ", "))}
 		}
-		return s.ready(ctx, n, restarted)
+		return s.ready(ctx, n, before)
 	})
 }
 
-// ready says what keeps a node from being Ready by the word of its new kubelet, which may
-// say for a moment that it is not, and from being rid of the taints that follow.
-func (s *setter) ready(ctx context.Context, n *Node, since int64) error {
+// restartKubelet starts a kubelet again, in a later second than that in which the old one
+// reported last: that is all that a heartbeat tells, and the next may be minutes away.
+func (s *setter) restartKubelet(ctx context.Context, n *Node) (lastHeartbeat int64, err error) {
+	if _, err := n.output(ctx, "systemctl", "stop", "kubelet"); err != nil {
+		return 0, err
+	}
+	err = s.until(ctx, "the node's last heartbeat", func(ctx context.Context) error {
+		_, ready, err := s.condition(ctx, n)
+		lastHeartbeat = ready.LastHeartbeatTime.Unix()
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	const start = `while [ "$(date +%s)" -le "$1" ]; do sleep 0.1; done
+systemctl start kubelet`
+	_, err = n.output(ctx, "sh", "-c", start, "sh", strconv.FormatInt(lastHeartbeat, 10))
+	return lastHeartbeat, err
+}
+
+// condition reads a node and its Ready condition.
+func (s *setter) condition(ctx context.Context, n *Node) (*corev1.Node, corev1.NodeCondition, error) {
 	var node corev1.Node
 	page, err := s.get(ctx, "/api/v1/nodes/"+n.Name, "application/json")
 	if err == nil {
 		err = json.Unmarshal(page, &node)
 	}
 	if err != nil {
-		return err
+		return nil, corev1.NodeCondition{}, err
 	}
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return &node, c, nil
+		}
+	}
+	return nil, corev1.NodeCondition{}, errors.New("the node has no Ready condition")
+}
+
+// ready says what keeps a node from being Ready by the word of its new kubelet, which may
+// say for a moment that it is not, and from being rid of the taints that follow.
+func (s *setter) ready(ctx context.Context, n *Node, since int64) error {
+	node, ready, err := s.condition(ctx, n)
 	switch {
-	case i < 0 || node.Status.Conditions[i].LastHeartbeatTime.Unix() <= since: // a whole second, by the node's own clock
+	case err != nil:
+		return err
+	case ready.LastHeartbeatTime.Unix() <= since:
 		return errors.New("the kubelet has not reported")
-	case node.Status.Conditions[i].Status != corev1.ConditionTrue:
-		return errors.New("the node is not Ready: " + node.Status.Conditions[i].Message)
+	case ready.Status != corev1.ConditionTrue:
+		return errors.New("the node is not Ready: " + ready.Message)
 	}
 	for _, t := range node.Spec.Taints {
 		if t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable {
