@@ -114,6 +114,7 @@ func (t *Table) Changed() bool {
 // New compares arms with the first of them.
 func New(title string, arms ...Arm) *Table {
 	t := &Table{Title: title, Facts: []string{}, Notes: []string{}, Rows: []Row{}, Totals: []Row{}}
+	arms = slices.Clone(arms) // the caller's keep their runs without an answer
 	for i, a := range arms {
 		arms[i].Runs = t.answered(a)
 		t.Arms = append(t.Arms, Column{Name: a.Name, Runs: len(arms[i].Runs), Differs: []Change{}})
@@ -163,7 +164,7 @@ func (t *Table) tooFew() {
 			t.Blind = true
 			continue
 		}
-		orders := math.Exp(lgamma(base.Runs+a.Runs) - lgamma(base.Runs) - lgamma(a.Runs))
+		orders := math.Exp(logFactorial(base.Runs+a.Runs) - logFactorial(base.Runs) - logFactorial(a.Runs))
 		if least := min(1, 2/orders*float64(t.Family)); least >= Alpha {
 			t.Blind = true
 			t.Notes = append(t.Notes, fmt.Sprintf("%d runs of %s and %d of %s cannot show any difference: corrected for %d milestones, p is never below %.2g", base.Runs, base.Name, a.Runs, a.Name, t.Family, least))
@@ -176,8 +177,7 @@ func (t *Table) tooFew() {
 	}
 }
 
-// lgamma is the logarithm of n factorial.
-func lgamma(n int) float64 {
+func logFactorial(n int) float64 {
 	v, _ := math.Lgamma(float64(n + 1))
 	return v
 }

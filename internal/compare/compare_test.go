@@ -329,3 +329,14 @@ func TestKnobs(t *testing.T) {
 		t.Error("one set of runs has knobs")
 	}
 }
+
+// A comparison leaves the runs of its arms as they are: they are compared more than once.
+func TestArmsKeepTheirRuns(t *testing.T) {
+	arms := []Arm{arm("A", "8s", 8.1, 8.2), arm("B", "8s", 8.1, 8.2)}
+	arms[1].Runs[0].Outcome = judge.OutcomeContaminated
+	for range 2 {
+		if notes := strings.Join(New("", arms...).Notes, "\n"); len(arms[1].Runs) != 2 || !strings.Contains(notes, "B: 1 runs without an answer are left out") {
+			t.Fatalf("%d runs, notes\n%s", len(arms[1].Runs), notes)
+		}
+	}
+}

@@ -100,13 +100,14 @@ func Against(base Arm, turned []Arm) *Knobs {
 	k := &Knobs{Notes: []string{}}
 	var flags []string
 	for _, a := range turned {
-		t := New("", Arm{"the base", base.Runs}, Arm{"the other", a.Runs})
-		k.Runs, k.Facts = t.Arms[0].Runs, t.Facts
-		if n := len(t.Arms[1].Differs); n != 1 {
+		differs := changes(base.Runs, a.Runs)
+		if n := len(differs); n != 1 {
 			k.Notes = append(k.Notes, fmt.Sprintf("%s differs in %d flags and is left out", a.Name, n))
 			continue
 		}
-		knob := Knob{Change: t.Arms[1].Differs[0], Runs: t.Arms[1].Runs}
+		knob := Knob{Change: differs[0]}
+		t := New("", Arm{"the base", base.Runs}, Arm{knob.String(), a.Runs})
+		k.Runs, k.Facts, knob.Runs = t.Arms[0].Runs, t.Facts, t.Arms[1].Runs
 		for _, r := range t.Totals {
 			if r.Milestone == judge.ReadyUnknown {
 				knob.Effects = append(knob.Effects, effect(knob.Change, r))
@@ -119,7 +120,9 @@ func Against(base Arm, turned []Arm) *Knobs {
 			}
 		}
 		for _, n := range t.Notes {
-			k.Notes = append(k.Notes, knob.String()+": "+n)
+			if !slices.Contains(k.Notes, n) { // of the base, it is told once
+				k.Notes = append(k.Notes, n)
+			}
 		}
 		flags = append(flags, strings.TrimPrefix(knob.Flag, strings.Split(knob.Flag, ".")[0]+".")+" "+knob.Change.From)
 		k.Knobs = append(k.Knobs, knob)

@@ -98,7 +98,9 @@ func centre(c compare.Cell, runs int) string {
 			s += fmt.Sprintf(" [%.2f, %.2f]", *c.Lo, *c.Hi)
 		}
 	}
-	if c.NotReached > 0 {
+	if c.Median == nil {
+		s += fmt.Sprintf(" in %d of %d", c.NotReached, c.N())
+	} else if c.NotReached > 0 {
 		s += fmt.Sprintf(", %d of %d not reached", c.NotReached, c.N())
 	} else if c.N() != runs {
 		s += fmt.Sprintf(", n=%d", c.N())

@@ -184,12 +184,12 @@ func (p *Plan) count(a *Arm, recs []*record.Record) (again bool, err error) {
 		return false, fmt.Errorf("planning %s: %w", a.Name(), err)
 	}
 	for _, rec := range recs {
-		counts := rec.Run.Finished() && p.Sweep.counts(rec.Run) && (p.Sweep.Image == "" || p.Sweep.Image == rec.Run.NodeImage)
+		whole := rec.Run.Finished() && (p.Sweep.Image == "" || p.Sweep.Image == rec.Run.NodeImage)
 		switch {
 		case bytes.Equal(rec.Experiment, soak):
-			a.Soaked = a.Soaked || rec.Run.Finished() && (rec.Run.AsWanted() || p.Sweep.AllowFlapping && flapped(rec.Run)) && (p.Sweep.Image == "" || p.Sweep.Image == rec.Run.NodeImage)
+			a.Soaked = a.Soaked || whole && (rec.Run.AsWanted() || p.Sweep.AllowFlapping && flapped(rec.Run))
 		case !bytes.Equal(rec.Experiment, own):
-		case counts:
+		case whole && p.Sweep.counts(rec.Run):
 			a.Runs = append(a.Runs, rec.Run)
 		default:
 			p.Ignored++
