@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +48,49 @@ func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
 		if run.Outcome != want {
 			t.Errorf("%s: %s %v, want %s", rec.File, run.Outcome, run.Reasons, want)
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// What today's rules say of every run on record is a file, so that a rule that changes
+// shows what it changes: one line for each verdict, with its value and window.
+func TestVerdictsOfRecordedRuns(t *testing.T) {
+	recs, err := record.Read([]string{"docs/evidence"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	b.WriteString("run\tnode\tmilestone\tcounted from\tseconds\twindow\tverdict\n")
+	for _, rec := range recs {
+		run := rec.Run
+		fmt.Fprintf(&b, "%s\t\t%s %s\t\t\t\t%s\n", run.RunID, run.Experiment, run.Profile, run.Outcome)
+		for _, r := range run.Milestones {
+			if r.Verdict == "" {
+				continue
+			}
+			var from, seconds, window string
+			if r.After != nil {
+				from, seconds = r.After.Title(), fmt.Sprintf("%.3f", r.After.Seconds)
+			}
+			if r.Window != nil {
+				window = r.Window.String()
+			}
+			fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", run.RunID, strings.TrimPrefix(r.Node, run.Cluster+"-"), r.Title(), from, seconds, window, r.Verdict)
+		}
+	}
+	const file = "docs/evidence/verdicts.tsv"
+	if *update {
+		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, b.Bytes()) {
+		t.Errorf("verdicts or windows of recorded runs have changed: go test . -run %s -update, then look at what git diff says of %s", t.Name(), file)
 	}
 }
 
