@@ -282,7 +282,10 @@ func (c *Config) Timing() (Timing, error) {
 // I is the longest gap between two accepted renewals of a healthy Lease: a
 // quarter of D, 4 % of jitter, and half a second for the request itself
 // (component-helpers/apimachinery/lease/controller.go: JitterUntil, sliding).
-func (t Timing) I() time.Duration { return t.D*26/100 + 500*time.Millisecond }
+func (t Timing) I() time.Duration { return t.D*26/100 + requested }
+
+// requested is what the request for a renewal may take on any machine.
+const requested = 500 * time.Millisecond
 
 // Pass is the period of the node lifecycle controller's passes: the timer is
 // sliding, so the time of a pass comes on top; 1 % is what was seen.

@@ -171,7 +171,7 @@ func lastWords(errors string) string {
 // server is not responsive; one that cannot even be made says nothing ever.
 func (f *Fold) exit(node string) Window {
 	after := func(name string) Key { return Key{Name: name, Node: node} }
-	thirtieth := Window{Class: Derived, after: after(CertificateExpired), Intervals: []Interval{{Min: 290, Max: 302}}, Why: "five minutes without a certificate while the server answers, seen at a ten-second tick"}
+	thirtieth := Window{Class: Derived, after: after(CertificateExpired), Intervals: []Interval{{Min: 290, Max: 302}}, Why: "five minutes without a certificate while the server answers, seen at a ten-second tick"}.takes(acting, 2)
 	n := f.nodes[node]
 	answers := n != nil && n.answered
 	if f.reached(FaultUndone, node) {
@@ -179,7 +179,7 @@ func (f *Fold) exit(node string) Window {
 	}
 	switch {
 	case f.fault.Effect == EffectCrashLoop:
-		return Window{Class: Derived, after: after(KubeletStarted), Intervals: []Interval{{Min: 0, Max: 5}}, Why: "it reads its files when it starts"}
+		return Window{Class: Derived, after: after(KubeletStarted), Intervals: []Interval{{Min: 0, Max: 5}}, Why: "it reads its files when it starts"}.takes(starting, 5)
 	case f.fault.Effect == EffectUnsent:
 		return Window{Class: Ordered, after: after(CertificateExpired), Why: "never: its request failed before it was sent, so it does not take the server for responsive"}
 	case answers, f.fault.Effect == EffectUnstored, f.fault.Effect == "" && f.fault.Certificate.Mint == 0:
@@ -189,7 +189,7 @@ func (f *Fold) exit(node string) Window {
 	}
 	// Started since: the server counts as answering only after the request's 15
 	// minutes are over and the next one was refused.
-	return Window{Class: Derived, after: after(CSRCreated), Intervals: []Interval{{Min: 902, Max: 914}}, Why: "15 minutes for the request, then the next one is refused"}
+	return Window{Class: Derived, after: after(CSRCreated), Intervals: []Interval{{Min: 902, Max: 914}}, Why: "15 minutes for the request, then the next one is refused"}.takes(acting, 2)
 }
 
 // kubelets sums up the kubelets of the targets.

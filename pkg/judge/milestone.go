@@ -84,6 +84,9 @@ type Milestone struct {
 	// Late says that it was seen in a list after a gap only: At is when, at the
 	// latest.
 	Late bool
+	// took is how long the write took that the audit log stamps: it may have been known
+	// to others for as long.
+	took time.Duration
 	// Note is what a reader may want to know of this one: the refused request,
 	// say.
 	Note string
@@ -110,13 +113,16 @@ type Fold struct {
 	leader string               // of the election of kube-controller-manager
 
 	got    map[Key]*Milestone
+	early  map[sighting]time.Duration // what was seen before the measured part began
 	order  []Key
 	news   []Key
 	spends []spend // NoExecute taints set by the node controller
 	zone   zone
 	worst  zone            // the first that was not Normal
 	blind  map[string]bool // watches that have a gap open, by resource
-	inList bool            // the event at hand is no edge: it may have come about in a gap
+	trips  []trip
+	took   time.Duration // of the event at hand, where it is a write of the audit log's
+	inList bool          // the event at hand is no edge: it may have come about in a gap
 }
 
 type nodeState struct {
@@ -141,9 +147,10 @@ type nodeState struct {
 	responsive bool
 	exits      int           // how often systemd has started the kubelet again since the fault
 	reported   time.Duration // last status report that was accepted
-	conflict   bool          // met by the node controller when it marked the pods
+	passes     []pass        // of the node controller that marked its pods
 	attempts   int           // of the node controller to taint it with NoExecute
 	rotated    time.Duration
+	renewalIn  time.Duration            // what the last accepted renewal took
 	renewals   int                      // seen by the watch
 	requests   map[string]int           // for a client certificate since the fault, by source
 	rotateTo   string                   // fingerprint of the certificate that it rotated to last
@@ -157,6 +164,14 @@ type nodeState struct {
 type clientCert struct {
 	cred, file          string // fingerprint, and where the link leads
 	notBefore, notAfter time.Time
+}
+
+// A pass is one of the node controller's in which it marked the pods of a node that it
+// had given up: its updates and the conflicts that they met. What met one is marked in
+// the next pass.
+type pass struct {
+	from, to           time.Duration
+	updates, conflicts int
 }
 
 type podState struct {
@@ -186,7 +201,7 @@ func NewFold(cfg *Config, fault FaultPlan, start time.Time) (*Fold, error) {
 		return nil, err
 	}
 	f := &Fold{cfg: cfg, tim: tim, fault: fault, start: start, clock: newClock(cfg, start), blind: map[string]bool{}, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
-		csrs: map[string]bool{}, owners: map[string]string{}, got: map[Key]*Milestone{}}
+		csrs: map[string]bool{}, owners: map[string]string{}, got: map[Key]*Milestone{}, early: map[sighting]time.Duration{}}
 	for _, n := range cfg.Nodes {
 		f.nodes[n.Name] = &nodeState{target: slices.Contains(cfg.Target, n.Name), renewed: map[string]time.Duration{},
 			ready: map[string]string{}, taints: map[string]string{}, unready: map[string]time.Duration{}, requests: map[string]int{}, had: map[string]bool{}, used: map[string]time.Duration{}}
@@ -229,9 +244,15 @@ func (c *clock) when(e observe.Event) time.Duration {
 	if e.Stamp.IsZero() || e.Source == "watch" {
 		return e.At
 	}
-	at := e.Stamp.Sub(c.start) - c.offset
+	return c.wall(e.Stamp, e.At)
+}
+
+// wall turns a time of the nodes' clock into one since the start of the timeline; seen
+// is when the observer learned of it.
+func (c *clock) wall(stamp time.Time, seen time.Duration) time.Duration {
+	at := stamp.Sub(c.start) - c.offset
 	for i := len(c.drifts) - 1; i >= 0; i-- {
-		if d := c.drifts[i]; e.At >= d.at {
+		if d := c.drifts[i]; seen >= d.at {
 			return at - d.by
 		}
 	}
@@ -333,6 +354,8 @@ func (f *Fold) Add(e observe.Event) []*Milestone {
 	f.clock.note(e)
 	at := f.When(e)
 	f.now = max(f.now, at)
+	f.pace(e, at)
+	f.took = answeredIn(e)
 	kind, name, _ := strings.Cut(e.Object, " ")
 	switch e.Source {
 	case "run":
@@ -359,11 +382,15 @@ const sameChange = 2 * time.Second
 // source counts; the audit log's time is preferred.
 func (f *Fold) mark(k Key, source string, at time.Duration, note string) {
 	if !f.began {
+		f.early[sighting{k, source}] = at
 		return
 	}
 	m, ok := f.got[k]
+	if source == "watch" && f.came(k, at) {
+		return
+	}
 	if !ok {
-		m = &Milestone{Key: k, At: at, Source: source, Seen: map[string]time.Duration{}, Note: note, Late: f.inList}
+		m = &Milestone{Key: k, At: at, Source: source, Seen: map[string]time.Duration{}, Note: note, Late: f.inList, took: f.took}
 		f.got[k] = m
 		f.order = append(f.order, k)
 		f.news = append(f.news, k)
@@ -376,8 +403,22 @@ func (f *Fold) mark(k Key, source string, at time.Duration, note string) {
 	}
 	m.Seen[source] = at
 	if source == "audit" && m.Source == "watch" {
-		m.At, m.Source, m.Note, m.Late = at, source, note, false
+		m.At, m.Source, m.Note, m.Late, m.took = at, source, note, false, f.took
 	}
+}
+
+// A sighting is a milestone as one source has seen it.
+type sighting struct {
+	Key
+	source string
+}
+
+// came says whether the audit log had a change before the measured part began that a
+// watch shows only now.
+func (f *Fold) came(k Key, at time.Duration) bool {
+	before, ok := f.early[sighting{k, "audit"}]
+	_, seen := f.early[sighting{k, "watch"}]
+	return ok && !seen && at-before <= sameChange
 }
 
 func (f *Fold) reached(name, node string) bool {
@@ -458,7 +499,7 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 		}
 		f.leader = d["holder"]
 	case kind == "leases" && d["ns"] == "kube-node-lease" && ok && (e.Type == "update" || e.Type == "create" || e.Type == "patch"):
-		f.renewed(name, "audit", at, d["cred"])
+		f.renewed(name, "audit", at, at, d["cred"])
 	case kind == "nodes/status" && ok && d["ready"] != "":
 		f.reportedStatus(name, at, d["user"])
 		f.readiness(name, "audit", at, d["ready"])
@@ -491,12 +532,17 @@ func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
 // with its number.
 func (f *Fold) asked(node, source string, at time.Duration, note string) {
 	n := f.nodes[node]
-	if n == nil || !f.began {
+	if n == nil {
+		return
+	}
+	created := Key{CSRCreated, node, ""}
+	if !f.began || source == "watch" && f.came(created, at) {
+		f.mark(created, source, at, note)
 		return
 	}
 	n.requests[source]++
 	if n.requests[source] == 1 {
-		f.mark(Key{CSRCreated, node, ""}, source, at, note)
+		f.mark(created, source, at, note)
 	} else if n.target && !f.reached(FaultUndone, node) {
 		f.mark(Key{CSRRepeated, node, strconv.Itoa(n.requests[source])}, source, at, note)
 	}
@@ -587,6 +633,9 @@ func (f *Fold) stalled(node string, n *nodeState) {
 		return
 	}
 	n.silent = true
+	at := f.took
+	f.took = n.renewalIn
+	defer func() { f.took = at }()
 	for _, source := range []string{"audit", "watch"} {
 		if last, ok := n.renewed[source]; ok {
 			f.mark(Key{LeaseStalled, node, ""}, source, last, "")
@@ -596,20 +645,21 @@ func (f *Fold) stalled(node string, n *nodeState) {
 
 // gap is the longest time between two renewals of a kubelet that is well: the renew
 // interval, a new connection after a rotation (1.5 s), or a start (5 s).
-func (f *Fold) gap(node string) time.Duration {
+func (f *Fold) gap(node string, at time.Duration) time.Duration {
 	if f.reached(KubeletStarted, node) {
-		return f.tim.I() + 5*time.Second
+		return f.interval(at) + max(5*time.Second, row(f.near(at), starting))
 	}
-	return f.tim.I() + 1500*time.Millisecond
+	return f.interval(at) + max(1500*time.Millisecond, row(f.near(at), acting))
 }
 
-func (f *Fold) renewed(node, source string, at time.Duration, cred string) {
+// renewed notes an accepted renewal. A watch may deliver long after it was made what was
+// renewed before the refusal.
+func (f *Fold) renewed(node, source string, at, made time.Duration, cred string) {
 	n := f.nodes[node]
 	if n == nil {
 		return
 	}
-	// A watch may deliver only now what was renewed before the refusal.
-	if stall, ok := f.got[Key{LeaseStalled, node, ""}]; ok && at > stall.At+f.tim.I() {
+	if stall, ok := f.got[Key{LeaseStalled, node, ""}]; ok && made > stall.At+f.tim.I() {
 		note := ""
 		if cred != "" {
 			note = "with certificate " + cred
@@ -617,10 +667,13 @@ func (f *Fold) renewed(node, source string, at time.Duration, cred string) {
 		f.mark(Key{LeaseResumed, node, ""}, source, at, note)
 		n.silent = false
 	}
-	if last := n.renewed[source]; n.target && source == "audit" && last > 0 && f.began && !f.reached(LeaseStalled, node) && at-last > f.gap(node) {
+	if last := n.renewed[source]; n.target && source == "audit" && last > 0 && f.began && !f.reached(LeaseStalled, node) && at-last > f.gap(node, at) {
 		f.mark(Key{RenewalLate, node, ""}, source, at, fmt.Sprintf("%.2f s after the one before", (at-last).Seconds()))
 	}
 	n.renewed[source] = max(n.renewed[source], at)
+	if source == "audit" {
+		n.renewalIn = f.took
+	}
 	if source == "watch" {
 		n.renewals++
 	}
@@ -638,7 +691,7 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 	case "Unknown":
 		if was != "" || source == "audit" {
 			if !f.reached(ReadyUnknown, node) {
-				n.toMark = f.podsOn(node)
+				n.toMark, n.passes = f.podsOn(node), nil
 			}
 			f.mark(Key{ReadyUnknown, node, ""}, source, at, "")
 			f.allUnready(node)
@@ -752,7 +805,9 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 			f.mark(Key{NotReadyTainted, node, effect}, source, at, "")
 		}
 	}
-	if (f.reached(NoScheduleTainted, node) || f.reached(NotReadyTainted, node)) && !strings.Contains(has, unreachable) && !strings.Contains(has, notReady) {
+	// By a source that had shown them: another may be late.
+	lost := func(taint string) bool { return strings.Contains(had, taint) && !strings.Contains(has, taint) }
+	if (lost(unreachable) || lost(notReady)) && (f.reached(NoScheduleTainted, node) || f.reached(NotReadyTainted, node)) && !strings.Contains(has, unreachable) && !strings.Contains(has, notReady) {
 		f.mark(Key{TaintsGone, node, ""}, source, at, "")
 	}
 }
@@ -769,7 +824,11 @@ func (f *Fold) addWatch(e observe.Event, at time.Duration, kind, name string) {
 	defer func() { f.inList = false }()
 	switch {
 	case kind == "leases" && e.Type == "modified":
-		f.renewed(name, "watch", at, "")
+		made := at
+		if sent, err := time.Parse(time.RFC3339Nano, d["renew"]); err == nil {
+			made = min(at, f.clock.wall(sent, e.At))
+		}
+		f.renewed(name, "watch", at, made, "")
 	case kind == "nodes" && e.Type != "deleted" && d["ready"] != "":
 		f.readiness(name, "watch", at, d["ready"])
 		f.tainted(name, "watch", at, d["taints"])
@@ -859,14 +918,25 @@ func (f *Fold) podList(e observe.Event) {
 // podMarked notes that the node controller marked a pod of a node it has given
 // up, or that it tried and met a conflict.
 func (f *Fold) podMarked(id string, at time.Duration, code string) {
-	if p := f.pods[id]; p != nil && code == "409" {
-		if n := f.nodes[p.node]; n != nil {
-			n.conflict = true
-		}
-		return
+	if p := f.pods[id]; p != nil && f.nodes[p.node] != nil {
+		f.nodes[p.node].marking(at, f.tim.P, code == "409")
 	}
 	if strings.HasPrefix(code, "2") {
 		f.podUnready(id, "audit", at)
+	}
+}
+
+// marking adds an update to the pass in which it was made: the next begins a period
+// after the last one ended.
+func (n *nodeState) marking(at, period time.Duration, conflict bool) {
+	if k := len(n.passes); k == 0 || at-n.passes[k-1].to > period*9/10 {
+		n.passes = append(n.passes, pass{from: at})
+	}
+	p := &n.passes[len(n.passes)-1]
+	p.to = at
+	p.updates++
+	if conflict {
+		p.conflicts++
 	}
 }
 

@@ -92,7 +92,8 @@ type Run struct {
 	Bitten            *Sight                     `json:"bitten,omitempty"` // null where nobody saw that
 	Milestones        []Result                   `json:"milestones"`
 	Heartbeats        []Heartbeat                `json:"heartbeats"`
-	Kubelets          []Kubelet                  `json:"kubelets"` // of the targets
+	Pace              *Pace                      `json:"pace,omitempty"` // null where nothing was measured
+	Kubelets          []Kubelet                  `json:"kubelets"`       // of the targets
 	Differences       []Difference               `json:"differences"`
 	Warnings          []string                   `json:"warnings"`
 	Gaps              []Gap                      `json:"gaps"`
@@ -241,12 +242,12 @@ func open(t *observe.Timeline) (*judgement, error) {
 	if err := json.Unmarshal(t.Header.Experiment, &j.plan); err != nil {
 		return nil, fmt.Errorf("judging run %s: header field experiment: %w", t.Header.RunID, err)
 	}
-	j.events = append(j.events, t.Events...)
 	j.clock = newClock(&j.cfg, j.start)
 	for _, e := range t.Events {
 		j.clock.note(e)
 	}
-	slices.SortStableFunc(j.events, func(a, b observe.Event) int { return cmp.Compare(j.clock.when(a), j.clock.when(b)) })
+	j.arrived = slices.SortedStableFunc(slices.Values(t.Events), func(a, b observe.Event) int { return cmp.Compare(a.At, b.At) })
+	j.events = byCause(j.arrived, j.clock)
 	j.run = &Run{APIVersion: APIVersion, Kind: "Run", RunID: t.Header.RunID, Experiment: j.plan.Metadata.Name, Profile: j.plan.Profile, Wanted: j.plan.Spec.Outcome,
 		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
 		Target: j.cfg.Target, ControlNodes: j.cfg.ControlNodes, Warnings: append([]string{}, j.cfg.Warnings...),
@@ -263,17 +264,16 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 		}
 		return j.run, nil
 	}
-	fold, err := NewFold(&j.cfg, j.plan.Spec.Fault, j.start)
+	fold, err := j.follow(j.events)
 	if err != nil {
-		return nil, fmt.Errorf("judging run %s: %w", j.run.RunID, err)
+		return nil, err
 	}
 	j.fold = fold
-	for _, e := range j.events {
-		fold.own(e)
+	live, err := j.follow(j.arrived)
+	if err != nil {
+		return nil, err
 	}
-	for _, e := range j.events {
-		fold.Add(e)
-	}
+	j.run.Warnings = append(j.run.Warnings, disagreements(live, fold)...)
 	j.run.Warnings = append(j.run.Warnings, fold.tim.Warnings()...)
 	for _, d := range j.clock.drifts {
 		j.run.Warnings = append(j.run.Warnings, fmt.Sprintf("the observer's wall clock had moved by %.3f s at %.1f s; stamps after that are corrected by it", d.by.Seconds(), d.at.Seconds()))
@@ -282,6 +282,7 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 	j.gaps()
 	j.milestones()
 	j.heartbeats()
+	j.run.Pace = j.pace()
 	j.kubelets(j.trace())
 	j.bitten()
 	j.overhead()
@@ -292,15 +293,32 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 	return j.run, nil
 }
 
+// follow feeds a fold. Whose a request is may be known only later than what became of it.
+func (j *judgement) follow(events []observe.Event) (*Fold, error) {
+	fold, err := NewFold(&j.cfg, j.plan.Spec.Fault, j.start)
+	if err != nil {
+		return nil, fmt.Errorf("judging run %s: %w", j.run.RunID, err)
+	}
+	for _, e := range events {
+		fold.own(e)
+	}
+	for _, e := range events {
+		fold.Add(e)
+	}
+	return fold, nil
+}
+
 // A judgement is a Run in the making.
 type judgement struct {
-	cfg    Config
-	plan   Plan
-	start  time.Time
-	clock  *clock
-	events []observe.Event
-	fold   *Fold
-	run    *Run
+	cfg   Config
+	plan  Plan
+	start time.Time
+	clock *clock
+	// arrived are the events in the order in which they were seen, events the same in that
+	// in which they came about.
+	arrived, events []observe.Event
+	fold            *Fold
+	run             *Run
 }
 
 func (j *judgement) find(typ string) (observe.Event, bool) {
@@ -361,20 +379,20 @@ func (j *judgement) result(m *Milestone) Result {
 // evidence finds the event that shows a milestone: of its source and at its time.
 // The end of a certificate is no event; what was read from its file is.
 func (j *judgement) evidence(m *Milestone) *observe.Event {
-	i, _ := slices.BinarySearchFunc(j.events, m.At, func(e observe.Event, at time.Duration) int { return cmp.Compare(j.clock.when(e), at) })
-	var found *observe.Event
-	for ; i < len(j.events) && j.clock.when(j.events[i]) == m.At; i++ {
+	var found, read *observe.Event
+	for i := range j.events {
 		e := &j.events[i]
-		if e.Source == m.Source && (found == nil || strings.HasSuffix(e.Object, " "+m.Node)) {
+		at := j.clock.when(*e)
+		own := strings.HasSuffix(e.Object, " "+m.Node)
+		if at == m.At && e.Source == m.Source && (found == nil || own) {
 			found = e
 		}
-	}
-	if m.Name == CertificateExpired {
-		for i--; found == nil && i >= 0; i-- {
-			if e := &j.events[i]; (e.Type == observe.TypeCertificate || e.Type == TypeInstalled) && strings.HasSuffix(e.Object, " "+m.Node) {
-				found = e
-			}
+		if at <= m.At && own && (e.Type == observe.TypeCertificate || e.Type == TypeInstalled) {
+			read = e
 		}
+	}
+	if found == nil && m.Name == CertificateExpired {
+		return read
 	}
 	return found
 }
@@ -410,9 +428,16 @@ func (j *judgement) expect(x Expectation, target string) (Result, Key) {
 		r.Verdict, r.Note = Inconclusive, join(r.Note, "seen only in a list after a gap")
 		return r, m.Key
 	case r.Window.Class == Derived:
-		r.Verdict = Fail
-		if _, in := r.Window.find(r.After.Seconds); in { // the value that is shown
+		_, in := r.Window.find(r.After.Seconds) // the value that is shown
+		switch {
+		case in && r.Window.byMachine(r.After.Seconds):
+			r.Verdict, r.Note = Pass, join(r.Note, r.Window.slow)
+		case in:
 			r.Verdict = Pass
+		case r.Window.Machine != nil && r.Window.Machine.TooSlow:
+			r.Verdict, r.Note = Inconclusive, join(r.Note, r.Window.Machine.String())
+		default:
+			r.Verdict = Fail
 		}
 	case m.At >= from.At:
 		r.Verdict = Pass
@@ -456,6 +481,8 @@ func (j *judgement) missing(x Expectation, k Key) Result {
 		r.Verdict, r.Note = Inconclusive, fmt.Sprintf("not reached by the end of the observation, %.1f s before its bound", (bound-end).Seconds())
 	case !j.covered(k.Name, from.At, bound):
 		r.Verdict, r.Note = Inconclusive, "not seen, but no source was without a gap while its window was open"
+	case w.Machine != nil && w.Machine.TooSlow:
+		r.Verdict, r.Note = Inconclusive, "not reached; "+w.Machine.String()
 	default:
 		r.Verdict, r.Note = Fail, "not reached"
 	}

@@ -31,6 +31,12 @@ type Window struct {
 	// Branch is the one that was hit, Why the term that ruled.
 	Branch string `json:"branch,omitempty"`
 	Why    string `json:"why,omitempty"`
+	// Machine is there where the window is wider for its sake.
+	Machine *Machine `json:"machine,omitempty"`
+	trips   int
+	room    float64
+	slow    string     // what the machine needed, in words
+	quick   []Interval // what the intervals would be had it been quick, where they are not that
 	// after is the milestone from which the window counts.
 	after Key
 }
@@ -51,6 +57,12 @@ func (w Window) rounded() Window {
 		w.Intervals[i].Min, w.Intervals[i].Max = round(w.Intervals[i].Min), round(w.Intervals[i].Max)
 	}
 	return w
+}
+
+// byMachine says whether a value lies in a window for the machine's sake alone.
+func (w Window) byMachine(s float64) bool {
+	_, in := Window{Intervals: w.quick}.find(s)
+	return w.quick != nil && !in
 }
 
 // find returns the interval that holds s.
@@ -76,18 +88,36 @@ var writes = []string{CSRCreated, CSRApproved, CSRIssued, LeaseStalled, ReadyUnk
 func (f *Fold) WindowOf(k Key) Window {
 	w := f.windowOf(k)
 	if w.Class == Derived && slices.Contains(writes, w.after.Name) && k.Name != CSRRepeated && k.Name != KubeletExited { // those two go by the kubelet's own clock
+		early := ahead
+		if from, ok := f.Get(w.after); ok {
+			early = max(early, from.took.Seconds())
+		}
 		for i := range w.Intervals {
-			w.Intervals[i].Min -= ahead
+			w.Intervals[i].Min -= early
 		}
 	}
-	return w
+	return f.widen(k, w)
 }
+
+// How many requests and process starts lie in a window, one after the other, at the most.
+const (
+	// acting is a controller or kubelet that acts on what it was told: it is told by a
+	// watch, reads, writes, meets a conflict, reads and writes again.
+	acting = 5
+	// starting is a kubelet or controller that starts: processes first, then the
+	// requests before the one that is waited for.
+	starting = 20
+)
 
 // windowOf holds the equations. They are those of Kubernetes 1.37.2; file names are
 // of that version.
 func (f *Fold) windowOf(k Key) Window {
 	t := f.tim
-	i, pass := t.I().Seconds(), t.Pass().Seconds()
+	when := f.now
+	if m, ok := f.Get(k); ok {
+		when = m.At
+	}
+	i, pass := f.interval(when).Seconds(), t.Pass().Seconds()
 	g := t.G.Seconds()
 	after := func(name string) Key { return Key{Name: name, Node: k.Node} }
 	derived := func(from string, why string, in ...Interval) Window {
@@ -99,11 +129,11 @@ func (f *Fold) windowOf(k Key) Window {
 	case CSRCreated:
 		if repaired, ok := f.Get(after(RepairDone)); ok {
 			if m, asked := f.Get(k); !asked || m.At > repaired.At {
-				return derived(RepairDone, "start of the kubelet; the spare certificate is past its rotation deadline", Interval{Min: 0, Max: 6})
+				return derived(RepairDone, "start of the kubelet; the spare certificate is past its rotation deadline", Interval{Min: 0, Max: 6}).takes(starting, 6)
 			}
 		}
 		if f.fault.Certificate.Mint > 0 && f.fault.Certificate.Rotate != "later" {
-			return derived(KubeletStarted, "start of the kubelet; a certificate past its rotation deadline is rotated at once", Interval{Min: 0, Max: 5})
+			return derived(KubeletStarted, "start of the kubelet; a certificate past its rotation deadline is rotated at once", Interval{Min: 0, Max: 5}).takes(starting, 5)
 		}
 		if n := f.nodes[k.Node]; f.fault.Certificate.Mint > 0 && (n == nil || n.asked.notAfter.IsZero()) { // a forecast
 			life := time.Duration(f.fault.Certificate.Mint).Seconds()
@@ -121,11 +151,11 @@ func (f *Fold) windowOf(k Key) Window {
 		if f.fault.Type == "signer-off" && f.fault.Release != nil {
 			return f.served(k.Node, CSRApproved, "signer")
 		}
-		return derived(CSRApproved, "the signer acts on the event", Interval{Min: 0, Max: 2})
+		return derived(CSRApproved, "the signer acts on the event", Interval{Min: 0, Max: 2}).takes(acting, 2)
 	case CSRDenied: // somebody's own act
 		return Window{Class: Ordered, after: after(CSRCreated)}
 	case CertificateInUse: // kubelet/certificate/transport.go: every ten seconds it is seen whether the certificate is another; then connections are closed
-		return derived(CertificateRotated, fmt.Sprintf("a ten-second tick closes the connections, then the next request: I = %.2f s", i), Interval{Min: 0, Max: 10 + i + 1})
+		return derived(CertificateRotated, fmt.Sprintf("a ten-second tick closes the connections, then the next request: I = %.2f s", i), Interval{Min: 0, Max: 10 + i + 1}).takes(acting, 1)
 	case RenewalLate, ControllerStopped, FaultReleased:
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case ControllerLeads:
@@ -153,7 +183,7 @@ func (f *Fold) windowOf(k Key) Window {
 		return derived(CertificateExpired, fmt.Sprintf("renew interval I <= 0.26 D + 0.5 = %.2f s before the end", i), Interval{Min: -i, Max: 0.05})
 	case FirstRefused401:
 		if f.fault.Effect == EffectRefused {
-			return derived(KubeletStarted, "start of the kubelet, its first request", Interval{Min: 0, Max: 5})
+			return derived(KubeletStarted, "start of the kubelet, its first request", Interval{Min: 0, Max: 5}).takes(starting, 5)
 		}
 		if f.refusedAsking(k) {
 			return f.naturalRotation(k.Node)
@@ -161,24 +191,24 @@ func (f *Fold) windowOf(k Key) Window {
 		return derived(CertificateExpired, fmt.Sprintf("the next request of any kind, at the latest the next renewal: I = %.2f s", i), Interval{Min: 0, Max: i})
 	case FirstRefused403: // kubelet/certificate/transport.go: no certificate is presented any more
 		if f.fault.Effect == EffectRefused {
-			return derived(KubeletStarted, "start of the kubelet, its first request", Interval{Min: 0, Max: 5})
+			return derived(KubeletStarted, "start of the kubelet, its first request", Interval{Min: 0, Max: 5}).takes(starting, 5)
 		}
 		switch {
 		case f.refusedAsking(k):
 			return f.naturalRotation(k.Node)
 		case f.refusedAsking(after(FirstRefused401)):
-			return derived(CertificateExpired, fmt.Sprintf("one more 401 at the next renewal, at the latest after I = %.2f s, then none is presented", i), Interval{Min: 0, Max: i + 0.5})
+			return derived(CertificateExpired, fmt.Sprintf("one more 401 at the next renewal, at the latest after I = %.2f s, then none is presented", i), Interval{Min: 0, Max: i + 0.5}).takes(acting, 0.5)
 		}
 		if m, ok := f.Get(Key{Name: FirstRefused401, Node: k.Node}); ok && !strings.Contains(m.Note, "leases ") {
 			return derived(FirstRefused401, "the 401 was no Lease request: the next renewal", Interval{Min: 0, Max: i})
 		}
-		return derived(FirstRefused401, "the 401 was a Lease request: five tries without a pause", Interval{Min: 0, Max: 0.5})
+		return derived(FirstRefused401, "the 401 was a Lease request: five tries without a pause", Interval{Min: 0, Max: 0.5}).takes(acting, 0.5)
 	case ReadyUnknown: // controller/nodelifecycle: now > probeTimestamp + grace, in passes
 		if w, ok := f.afterController(k.Node); ok {
 			return w
 		}
 		most := t.Whole().Seconds() + pass + 1
-		w := derived(LeaseStalled, fmt.Sprintf("grace G = %s, then the next pass P' = %.2f s", Duration(t.G), pass), Interval{Min: g, Max: most, Branch: "next pass"})
+		w := derived(LeaseStalled, fmt.Sprintf("grace G = %s, then the next pass P' = %.2f s", Duration(t.G), pass), Interval{Min: g, Max: most, Branch: "next pass"}).takes(acting, 1)
 		if stall, ok := f.Get(w.after); ok && f.nodes[k.Node].reported >= stall.At-t.P {
 			// A report is a heartbeat too. It makes the controller forget the Lease it has
 			// seen, and take the old one for news in the pass after.
@@ -186,22 +216,13 @@ func (f *Fold) windowOf(k Key) Window {
 			w.Intervals = append(w.Intervals, Interval{Min: most, Max: most + later + pass, Branch: "one pass later: a status report was the last heartbeat"})
 		}
 		return w
-	case PodsUnready: // controller/util/node: one update a pod, 20 a second
-		n := 0
-		if state := f.nodes[k.Node]; state != nil {
-			n = state.toMark
-		}
-		most := 0.5 + float64(n)/20
-		w := derived(ReadyUnknown, "one update for each pod, 20 a second", Interval{Min: 0, Max: most, Branch: "in the same pass"})
-		if state := f.nodes[k.Node]; state != nil && state.conflict { // node_lifecycle_controller.go: nodesToRetry
-			w.Intervals = append(w.Intervals, Interval{Min: t.P.Seconds(), Max: pass + most, Branch: "in the next pass: an update met a conflict"})
-		}
-		return w
+	case PodsUnready:
+		return f.podsUnready(k.Node)
 	case NoScheduleTainted:
-		return derived(ReadyUnknown, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1})
+		return derived(ReadyUnknown, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1}).takes(acting, 1)
 	case NoExecuteTainted:
 		if k.Subject == Again { // its first pass takes away what it does not know to be due, and sets it again
-			return derived(ControllerLeads, "first pass of the new leader, up to 5 s after it leads", Interval{Min: 0, Max: 6.5})
+			return derived(ControllerLeads, "first pass of the new leader, up to 5 s after it leads", Interval{Min: 0, Max: 6.5}).takes(acting, 1.5)
 		}
 		return f.beforeDisruption(f.noExecute(k.Node))
 	case PodEvicted: // controller/tainteviction: the toleration counts from the handling of the taint
@@ -209,7 +230,7 @@ func (f *Fold) windowOf(k Key) Window {
 		if err != nil {
 			return Window{Class: Ordered, after: after(NoExecuteTainted)}
 		}
-		w := derived(NoExecuteTainted, "toleration "+k.Subject, Interval{Min: s.Seconds(), Max: s.Seconds() + 1})
+		w := derived(NoExecuteTainted, "toleration "+k.Subject, Interval{Min: s.Seconds(), Max: s.Seconds() + 1}).takes(acting, 1)
 		if f.restarted(k.Node, s) {
 			w.after, w.Why = Key{NoExecuteTainted, k.Node, Again}, w.Why+", from the taint that the new leader has set: it knows of no other"
 			w.Intervals[0].Max += 0.5
@@ -222,7 +243,7 @@ func (f *Fold) windowOf(k Key) Window {
 	case ReadyFalse:
 		return f.saysNotReady(k.Node)
 	case NotReadyTainted:
-		w := derived(ReadyFalse, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1})
+		w := derived(ReadyFalse, "on the node's event, one conflict retry included", Interval{Min: 0, Max: 1}).takes(acting, 1)
 		if k.Subject == "NoExecute" { // the lister shows it already: queued in the next pass
 			w.Intervals, w.Why = []Interval{{Min: 0, Max: pass + 1}}, fmt.Sprintf("the next pass, P' = %.2f s", pass)
 		}
@@ -233,38 +254,82 @@ func (f *Fold) windowOf(k Key) Window {
 		return Window{Class: Ordered, after: after(FaultUndone)}
 	case CertificateRotated:
 		if f.fault.heals() {
-			return derived(CSRIssued, "the kubelet stores what it waited for", Interval{Min: 0, Max: 2})
+			return derived(CSRIssued, "the kubelet stores what it waited for", Interval{Min: 0, Max: 2}).takes(acting, 2)
 		}
 		if f.reached(RepairDone, k.Node) || !f.reached(CertificateRotated, k.Node) {
-			return derived(RepairDone, "the spare certificate rotates at once: approver, signer and store work again", Interval{Min: 0, Max: 30})
+			return derived(RepairDone, "the spare certificate rotates at once: approver, signer and store work again", Interval{Min: 0, Max: 30}).takes(starting+2*acting, 30)
 		}
 		return Window{Class: Ordered, after: after(FaultInjected)}
 	case LeaseResumed: // kubelet.go: the first renewal is immediate
 		if f.fault.heals() && f.fault.Effect == EffectSilent {
-			return derived(FaultReleased, "the renewal that was due goes out at once", Interval{Min: 0, Max: 2})
+			return derived(FaultReleased, "the renewal that was due goes out at once", Interval{Min: 0, Max: 2}).takes(acting, 2)
 		}
 		if f.fault.heals() { // lease/controller.go: the back-off ends at 7 s; what is refused closes its connection
-			return derived(CSRIssued, "back-off of up to 7 s, then a new connection with the new certificate", Interval{Min: 0, Max: 8.5})
+			return derived(CSRIssued, "back-off of up to 7 s, then a new connection with the new certificate", Interval{Min: 0, Max: 8.5}).takes(acting, 1.5)
 		}
-		return derived(RepairDone, "start of the kubelet", Interval{Min: 0, Max: 6})
+		return derived(RepairDone, "start of the kubelet", Interval{Min: 0, Max: 6}).takes(starting, 6)
 	case ReadyTrue: // kubelet.go: fastStatusUpdateOnce
 		if f.fault.heals() && f.fault.Effect == EffectSilent {
-			return derived(FaultReleased, "the first sync may still find the runtime down, the next comes 10 to 10.4 s later", Interval{Min: 0, Max: 22})
+			return derived(FaultReleased, "the first sync may still find the runtime down, the next comes 10 to 10.4 s later", Interval{Min: 0, Max: 22}).takes(acting, 1)
 		}
 		if f.fault.heals() && f.fault.Effect == EffectNotReady {
 			return f.ready(k.Node)
 		}
 		if f.fault.heals() { // kubelet_node_status.go: its watch of the node lives on
-			return derived(CSRIssued, "the kubelet sees that it is Unknown and reports at the next sync, every 10 to 10.4 s", Interval{Min: 0, Max: 11.9})
+			return derived(CSRIssued, "the kubelet sees that it is Unknown and reports at the next sync, every 10 to 10.4 s", Interval{Min: 0, Max: 11.9}).takes(acting, 1.5)
 		}
-		return derived(RepairDone, "start of the kubelet, first status report", Interval{Min: 0, Max: 7})
+		return derived(RepairDone, "start of the kubelet, first status report", Interval{Min: 0, Max: 7}).takes(starting, 7)
 	case TaintsGone:
-		return derived(ReadyTrue, fmt.Sprintf("NoExecute goes in the next pass: P' + 1 = %.2f s", pass+1), Interval{Min: 0, Max: pass + 1})
+		return derived(ReadyTrue, fmt.Sprintf("NoExecute goes in the next pass: P' + 1 = %.2f s", pass+1), Interval{Min: 0, Max: pass + 1}).takes(acting, 1)
 	case PodsBack:
 		return Window{Class: Budget, after: after(ReadyTrue)}
 	}
 	return Window{Class: Ordered, after: after(FaultInjected)}
 }
+
+// podsUnready is when the node controller has marked every pod of a node that it has
+// given up: one update for each, 20 a second, in the pass that wrote Unknown; one that
+// meets a conflict is made again in the next pass, which begins a period after this one
+// has ended (nodelifecycle/node_lifecycle_controller.go nodesToRetry,
+// controller/util/node MarkPodsNotReady). How long a pass took is measured, and believed
+// as far as its updates may have taken as long as the slowest trip near it.
+func (f *Fold) podsUnready(node string) Window {
+	w := Window{Class: Derived, after: Key{Name: ReadyUnknown, Node: node}, Why: "one update for each pod, 20 a second"}
+	n := f.nodes[node]
+	if n == nil {
+		w.Intervals = []Interval{{Min: 0, Max: again, Branch: "in the same pass"}}
+		return w
+	}
+	most := again + float64(n.toMark)/20
+	w.Intervals = []Interval{{Min: 0, Max: most, Branch: "in the same pass"}}
+	var before float64 // what the passes took so far
+	for i, p := range n.passes {
+		if p.conflicts == 0 {
+			break
+		}
+		from := p.from
+		if unknown, ok := f.Get(w.after); ok && i == 0 {
+			from = unknown.At
+		}
+		took := (p.to - from).Seconds()
+		if near := f.near(p.from, p.to); len(near) > 0 {
+			took = min(took, float64(p.updates+1)*near[0].Seconds())
+		}
+		before += took
+		passes := float64(i + 1)
+		in := Interval{Min: passes * f.tim.P.Seconds(), Max: passes*f.tim.Pass().Seconds() + most, Branch: "in the next pass: an update met a conflict"}
+		if before+again > most {
+			w.quick = append(slices.Clone(w.Intervals), in)
+			in.Max += before + again - most
+			w.slow = fmt.Sprintf("the machine: a pass with %d updates and %d conflicts took %.2f s", p.updates, p.conflicts, took)
+		}
+		w.Intervals = append(w.Intervals, in)
+	}
+	return w.takes(n.toMark+1, most)
+}
+
+// again is what marking the pods may take besides its updates, in seconds.
+const again = 0.5
 
 // nextRequest is when a kubelet whose request came to nothing makes the next: after
 // 2, 4, 8, 16 s and then 32 s, up to a tenth more (client-go
@@ -281,7 +346,7 @@ func (f *Fold) nextRequest(k Key) Window {
 	wait := math.Min(math.Pow(2, float64(number-1)), 32)
 	w.Intervals = []Interval{{Min: wait, Max: wait*1.1 + 2}}
 	w.Why = fmt.Sprintf("back-off of %.0f to %.1f s after the last one was answered", wait, wait*1.1)
-	return w
+	return w.takes(acting, 2)
 }
 
 // refusedAsking says whether the first refusal of a kind met a request for a
@@ -303,9 +368,9 @@ func (f *Fold) approval(node string) Window {
 	n := f.nodes[node]
 	switch {
 	case n != nil && !n.target, f.fault.approves(), f.fault.Kubelet != "": // a kubelet that is stopped asks when all is repaired
-		return Window{Class: Derived, after: created, Why: "the approver acts on the event", Intervals: []Interval{{Min: 0, Max: 2}}}
+		return Window{Class: Derived, after: created, Why: "the approver acts on the event", Intervals: []Interval{{Min: 0, Max: 2}}}.takes(acting, 2)
 	case f.fault.restartsController():
-		return Window{Class: Derived, after: Key{ControllerLeads, node, ""}, Why: "the new leader lists what waits", Intervals: []Interval{{Min: 0, Max: 6}}}
+		return Window{Class: Derived, after: Key{ControllerLeads, node, ""}, Why: "the new leader lists what waits", Intervals: []Interval{{Min: 0, Max: 6}}}.takes(acting, 1)
 	case f.fault.Release == nil:
 		return Window{Class: Ordered, after: Key{FaultInjected, node, ""}}
 	case f.fault.Type == "kcm-frozen": // nobody has derived when
@@ -322,7 +387,7 @@ func (f *Fold) served(node, first, who string) Window {
 	released, ok := f.Get(Key{Name: FaultReleased, Node: node})
 	from, asked := f.Get(Key{Name: first, Node: node})
 	if f.fault.Release.Touch || !ok || !asked {
-		w := Window{Class: Derived, after: Key{FaultReleased, node, ""}, Why: "the request is written to, which the " + who + " acts on", Intervals: []Interval{{Min: 0, Max: 2}}}
+		w := Window{Class: Derived, after: Key{FaultReleased, node, ""}, Why: "the request is written to, which the " + who + " acts on", Intervals: []Interval{{Min: 0, Max: 2}}}.takes(acting, 2)
 		if !f.fault.Release.Touch { // a forecast
 			w.Class, w.Intervals, w.Why = Ordered, nil, "the "+who+"'s next attempt"
 		}
@@ -344,7 +409,7 @@ func (f *Fold) served(node, first, who string) Window {
 	if len(w.Intervals) > 1 {
 		w.Why += ", or the next if the right was not seen yet"
 	}
-	return w
+	return w.takes(acting, 1)
 }
 
 // election is when a new kube-controller-manager leads: its process starts, waits
@@ -364,7 +429,7 @@ func (f *Fold) election(node string) Window {
 		w.after, start = Key{FaultReleased, node, ""}, 6
 	}
 	w.Intervals = []Interval{{Min: lease.Seconds(), Max: start + lease.Seconds() + 2.2*retry.Seconds() + 3}}
-	return w
+	return w.takes(starting, start+3)
 }
 
 // restarted says whether the controller manager ended before a toleration was over:
@@ -390,7 +455,7 @@ func (f *Fold) afterController(node string) (Window, bool) {
 	leads, ok := f.Get(Key{Name: ControllerLeads, Node: node})
 	if stall, stalled := f.Get(Key{Name: LeaseStalled, Node: node}); f.fault.restartsController() && (!ok || !stalled || leads.At > stall.At) {
 		return Window{Class: Derived, after: Key{ControllerLeads, node, ""}, Intervals: []Interval{{Min: g + 0.2, Max: whole + pass + 6}},
-			Why: fmt.Sprintf("first pass of the new leader, up to 5 s after it leads, then the grace G = %s and the next pass P' = %.2f s", Duration(f.tim.G), pass)}, true
+			Why: fmt.Sprintf("first pass of the new leader, up to 5 s after it leads, then the grace G = %s and the next pass P' = %.2f s", Duration(f.tim.G), pass)}.takes(acting, 1), true
 	}
 	if f.fault.Type != "kcm-frozen" {
 		return Window{}, false
@@ -400,7 +465,7 @@ func (f *Fold) afterController(node string) (Window, bool) {
 		w.Intervals = []Interval{{Min: g, Max: whole + 3*pass + 1}}
 		w.Why = fmt.Sprintf("it has not seen the last renewal before it was frozen: that is news when it goes on, and a fresh grace G = %s begins", Duration(f.tim.G))
 	}
-	return w, true
+	return w.takes(acting, 1), true
 }
 
 // runtimeDown is how old the container runtime's last answer may be
@@ -428,14 +493,14 @@ func (f *Fold) saysNotReady(node string) Window {
 		w.Intervals[0].Max = t + 10.4 + 1
 	}
 	w.Why = fmt.Sprintf("the next report, after up to 10.4 s, waits %s for the runtime's version", Duration(timeout))
-	return w
+	return w.takes(acting, 1)
 }
 
 // ready is when a kubelet says so whose container runtime answers again: the
 // request that hangs is answered at once, else the next report.
 func (f *Fold) ready(node string) Window {
 	return Window{Class: Derived, after: Key{Name: FaultReleased, Node: node}, Intervals: []Interval{{Min: 0, Max: 22}},
-		Why: "what hangs is answered, the runtime is asked within 5 s, the next report comes up to 10.4 s later"}
+		Why: "what hangs is answered, the runtime is asked within 5 s, the next report comes up to 10.4 s later"}.takes(acting, 1)
 }
 
 // backdated is by how much the signer puts NotBefore before the time of issue
@@ -468,7 +533,7 @@ func (f *Fold) naturalRotation(node string) Window {
 	life := n.asked.notAfter.Sub(n.asked.notBefore)
 	w.Why = fmt.Sprintf("70 to 90 %% of the certificate's life of %s", Duration(life))
 	w.Intervals = []Interval{{Min: max(0, (from + life*7/10).Seconds()), Max: (from + life*9/10).Seconds() + 2}}
-	return w
+	return w.takes(acting, 2)
 }
 
 // noExecute is the window of the one step with two branches. From 1.34 on the
@@ -486,17 +551,17 @@ func (f *Fold) noExecute(node string) Window {
 			w.Intervals = append([]Interval{{Min: 0, Max: 1, Branch: "A: at once"}}, w.Intervals...)
 		}
 		w.Why = fmt.Sprintf("node %s spent the zone's token: 1/q = %.0f s after it", s.node, per)
-		return w
+		return w.takes(acting, 1)
 	}
 	if !f.tim.Race {
 		w.Intervals = []Interval{{Min: f.tim.P.Seconds(), Max: pass + 1, Branch: "next pass"}}
 		w.Why = "before 1.34 the queue is fed in the pass after Ready=Unknown"
-		return w
+		return w.takes(acting, 1)
 	}
 	late := max(per, f.tim.P.Seconds())
 	w.Intervals = []Interval{{Min: 0, Max: 1, Branch: "A: at once"}, {Min: late, Max: late + 1.3, Branch: "B: with the next token"}}
 	w.Why = fmt.Sprintf("worker period 0.1 s, or 1/q = %.0f s when the token was spent in vain", per)
-	return w
+	return w.takes(acting, 1)
 }
 
 // Recovery says whether a milestone belongs to the way back: it is waited for

@@ -129,9 +129,11 @@ func (a *Audit) scan(r io.Reader, consumed func(int), emit func(Event)) error {
 // a request outside of any resource has its URI there. Detail: code, user, ip,
 // agent (the program's name), cred (first 16 hex digits of the SHA-256 of the
 // client certificate, only where a certificate authenticated), ns, stage (only
-// if it is not ResponseComplete), uri (only for refused requests), and from the
-// request body bytes, ready, taints, renew, holder (of an election's Lease), signer,
-// subjects.
+// if it is not ResponseComplete), took (seconds from the request's arrival at the
+// server to Stamp; a watch has none), base (the resourceVersion
+// that a write names as the one it changes), uri (only for refused requests), and
+// from the request body bytes, ready, taints, renew, holder (of an election's
+// Lease), signer, subjects.
 func ParseAudit(line []byte) (Event, string, error) {
 	var a auditv1.Event
 	if err := json.Unmarshal(line, &a); err != nil {
@@ -163,6 +165,9 @@ func ParseAudit(line []byte) (Event, string, error) {
 	if a.Stage != auditv1.StageResponseComplete {
 		put("stage", string(a.Stage))
 	}
+	if took := a.StageTimestamp.Sub(a.RequestReceivedTimestamp.Time); a.Verb != "watch" && !a.RequestReceivedTimestamp.IsZero() {
+		put("took", Seconds(took))
+	}
 	object := a.RequestURI
 	if ref := a.ObjectRef; ref != nil && ref.Resource != "" {
 		object = ref.Resource
@@ -173,6 +178,7 @@ func ParseAudit(line []byte) (Event, string, error) {
 			object += " " + ref.Name
 		}
 		put("ns", ref.Namespace)
+		put("base", ref.ResourceVersion)
 		if c := d["code"]; c == "401" || c == "403" {
 			put("uri", a.RequestURI)
 		}
@@ -192,6 +198,9 @@ func ParseAudit(line []byte) (Event, string, error) {
 // heartbeat's story.
 func readBody(raw []byte, put func(k, v string)) {
 	var body struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
 		Spec struct {
 			SignerName string          `json:"signerName"`
 			RenewTime  string          `json:"renewTime"`
@@ -206,6 +215,7 @@ func readBody(raw []byte, put func(k, v string)) {
 	if json.Unmarshal(raw, &body) != nil {
 		return // a JSON patch, say; the verb and the object still stand
 	}
+	put("base", body.Metadata.ResourceVersion)
 	put("renew", body.Spec.RenewTime)
 	put("holder", body.Spec.Holder)
 	put("signer", body.Spec.SignerName)

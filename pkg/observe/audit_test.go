@@ -25,7 +25,7 @@ var auditLines = map[string]struct {
 	"a node renews its Lease": {
 		`{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Request","auditID":"a1","stage":"ResponseComplete","requestURI":"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/w1?timeout=8s","verb":"update","user":{"username":"system:node:w1","groups":["system:nodes","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"]}},"sourceIPs":["10.0.0.2","192.0.2.7"],"userAgent":"kubelet/v1.37.2 (linux/amd64) kubernetes/1234567","objectRef":{"resource":"leases","namespace":"kube-node-lease","name":"w1","uid":"u","apiGroup":"coordination.k8s.io","apiVersion":"v1","resourceVersion":"700"},"responseStatus":{"metadata":{},"code":200},"requestObject":{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"w1"},"spec":{"holderIdentity":"w1","leaseDurationSeconds":8,"renewTime":"2026-01-02T03:04:04.900000Z"}},"requestReceivedTimestamp":"2026-01-02T03:04:05.000001Z","stageTimestamp":"2026-01-02T03:04:05.000006Z","annotations":{"authorization.k8s.io/decision":"allow"}}`,
 		Event{Type: "update", Object: "leases w1", Detail: map[string]string{"user": "system:node:w1", "ip": "10.0.0.2", "agent": "kubelet", "cred": "0123456789abcdef", "code": "200",
-			"ns": "kube-node-lease", "bytes": "177", "renew": "2026-01-02T03:04:04.900000Z"}},
+			"ns": "kube-node-lease", "bytes": "177", "base": "700", "took": "0.000005", "renew": "2026-01-02T03:04:04.900000Z"}},
 		"a1 ResponseComplete",
 	},
 	"a controller manager renews the Lease of its election": {
@@ -55,7 +55,7 @@ var auditLines = map[string]struct {
 	"the node controller taints": {
 		`{"auditID":"a5","stage":"ResponseComplete","requestURI":"/api/v1/nodes/w1","verb":"patch","user":{"username":"system:serviceaccount:kube-system:node-controller","extra":{"authentication.kubernetes.io/credential-id":["JTI=0000"]}},"sourceIPs":["10.0.0.1"],"userAgent":"kube-controller-manager/v1.37.2 (linux/amd64) kubernetes/1234567/system:serviceaccount:kube-system:node-controller","objectRef":{"resource":"nodes","name":"w1"},"responseStatus":{"code":200},"requestObject":{"metadata":{"resourceVersion":"9"},"spec":{"taints":[{"effect":"NoSchedule","key":"node.kubernetes.io/unreachable","timeAdded":"2026-01-02T03:04:05Z"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable"}]}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
 		Event{Type: "patch", Object: "nodes w1", Detail: map[string]string{"user": "system:serviceaccount:kube-system:node-controller", "ip": "10.0.0.1", "agent": "kube-controller-manager", "code": "200",
-			"bytes": "216", "taints": "node.kubernetes.io/unreachable:NoSchedule,node.kubernetes.io/unreachable:NoExecute"}},
+			"bytes": "216", "base": "9", "taints": "node.kubernetes.io/unreachable:NoSchedule,node.kubernetes.io/unreachable:NoExecute"}},
 		"a5 ResponseComplete",
 	},
 	"the last taint goes": { // null is "none", which is not the same as a patch about something else

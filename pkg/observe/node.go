@@ -33,17 +33,22 @@ const CurrentCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 // kubeletScript prints "process <date> <pid> <restarts> <state> <exit code> <date
 // of the exit> <last errors in base64>" (with "-" for the last three while the
 // process runs) and "certificate <date> <link target> <certificate blocks in
-// base64>" whenever one of them changes, and "alive" every five seconds. Only
+// base64>" whenever one of them changes, and "alive <date> <look> <late>" every five
+// seconds: since the line before, how long the longest look took that started no
+// more than one process, and by how much the latest began late, in microseconds. Only
 // certificate blocks leave the node, never the key. A process that was stopped by a
 // signal is in the state "frozen".
 const kubeletScript = `
 cert=` + CurrentCertificate + `
-n=0
+n=0 look=0 late=0 rested=
 while :; do
+  began=${EPOCHREALTIME/./} told=
+  [ -n "$rested" ] && (( began - rested - 1000000 > late && (late = began - rested - 1000000) ))
   frozen= stat=
   [ -n "$pid" ] && read -r _ _ stat _ 2>/dev/null < /proc/$pid/stat
   [ "$stat" = T ] && frozen=yes
   if ! [ -d "/proc/${pid:-none}" ] || [ "$frozen" != "$wasfrozen" ]; then
+    told=yes
     eval "$(systemctl show kubelet --timestamp=us+utc -p MainPID,NRestarts,ActiveState,ExecMainCode,ExecMainStatus,ExecMainStartTimestamp,ExecMainExitTimestamp | sed 's/=\(.*\)/="\1"/')"
     [ -n "$frozen" ] && ActiveState=frozen
     if [ "$MainPID $NRestarts $ActiveState" != "$last" ]; then
@@ -65,14 +70,16 @@ while :; do
   fi
   id=$(stat -L -c %i.%Y.%s $cert 2>/dev/null || echo gone)
   if [ "$id" != "$lastid" ]; then
+    told=yes
     at=$({ stat -c %.9Y $cert; stat -L -c %.9Y $cert; } 2>/dev/null | sort -n | tail -n 1)
     if [ -z "$at" ] || [[ -n $lastid && $at < $looked ]]; then at=$(date +%s.%N); fi
     lastid=$id
     to=$(readlink -m $cert) # name and content of one file, though the link may move now
     echo "certificate $at $to $(sed -n '/BEGIN CERT/,/END CERT/p' $to 2>/dev/null | base64 -w0)"
   fi
-  looked=$EPOCHREALTIME
-  ((++n % 5)) || echo alive
+  looked=$EPOCHREALTIME rested=${EPOCHREALTIME/./}
+  [ -z "$told" ] && (( rested - began > look && (look = rested - began) ))
+  ((++n % 5)) || { echo "alive $looked $look $late"; look=0 late=0; }
   read -r -t 1 _; [ $? -gt 128 ] || exit 0 # the observer is gone
 done`
 
@@ -145,12 +152,9 @@ func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(Event)) er
 			emit(Event{Source: "node", Type: TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": fmt.Sprintf("the node gave no sign of life for %s", silence), "since": Seconds(silence)}})
 		case line := <-lines:
 			quiet.Reset(silence)
-			if line == "alive" {
-				if deaf {
-					deaf = false
-					emit(Event{Source: "node", Type: "Watching", Object: "kubelet " + k.Name})
-				}
-				continue
+			if deaf && strings.HasPrefix(line, "alive") {
+				deaf = false
+				emit(Event{Source: "node", Type: "Watching", Object: "kubelet " + k.Name})
 			}
 			e, err := parseKubelet(k.Name, line)
 			if err != nil {
@@ -180,6 +184,11 @@ const (
 	// points to) and, if it holds a certificate, cred (first 16 hex digits of its
 	// SHA-256, as in audit entries), serial, subject, issuer, notBefore, notAfter.
 	TypeCertificate = "Certificate"
+	// TypePace: the watching shell is there, and how promptly the machine let it work
+	// since the event before. Detail, in seconds: look (the longest time that it took to
+	// start one process and have its answer), late (by how much a rest of a second was
+	// exceeded).
+	TypePace = "Pace"
 )
 
 // parseKubelet reads one line of kubeletScript.
@@ -209,6 +218,15 @@ func parseKubelet(node, line string) (Event, error) {
 				return Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
 			}
 			e.Detail["why"] = strings.ToValidUTF8(strings.TrimSpace(string(why)), "?")
+		}
+	case f[0] == "alive" && len(f) == 4:
+		e.Type, e.Object, e.Detail = TypePace, "pace "+node, map[string]string{}
+		for i, key := range []string{"look", "late"} {
+			us, err := strconv.ParseUint(f[2+i], 10, 40)
+			if err != nil {
+				return Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
+			}
+			e.Detail[key] = Seconds(time.Duration(us) * time.Microsecond)
 		}
 	case f[0] == "certificate" && len(f) == 4:
 		e.Type, e.Object = TypeCertificate, "certificate "+node
@@ -247,7 +265,7 @@ func DescribeCertificate(text []byte, detail map[string]string) {
 	detail["notAfter"] = c.NotAfter.UTC().Format(time.RFC3339)
 }
 
-// ParseEpoch reads the output of `date +%s.%N`.
+// ParseEpoch reads the output of `date +%s.%N`, and bash's EPOCHREALTIME.
 func ParseEpoch(s string) (time.Time, error) {
 	whole, frac, _ := strings.Cut(strings.TrimSpace(s), ".")
 	sec, err := strconv.ParseUint(whole, 10, 36) // within what RFC 3339 can write
@@ -256,8 +274,11 @@ func ParseEpoch(s string) (time.Time, error) {
 	}
 	var nsec uint64
 	if frac != "" {
+		if len(frac) == 6 { // bash's EPOCHREALTIME
+			frac += "000"
+		}
 		if len(frac) != 9 {
-			return time.Time{}, fmt.Errorf("%q is no time since the epoch with nanoseconds", s)
+			return time.Time{}, fmt.Errorf("%q is no time since the epoch with micro- or nanoseconds", s)
 		}
 		if nsec, err = strconv.ParseUint(frac, 10, 32); err != nil {
 			return time.Time{}, fmt.Errorf("%q is no time since the epoch", s)

@@ -17,6 +17,7 @@ import (
 	"io"
 	"math/big"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,6 +61,8 @@ func TestParseKubelet(t *testing.T) {
 				"subject": "CN=system:node:w1,O=system:nodes", "issuer": "CN=kubernetes", "notBefore": "2026-01-02T03:00:00Z", "notAfter": "2026-01-02T04:00:00Z"}}},
 		"no certificate in the file": {"certificate " + date + " /pki/a.pem ",
 			Event{Type: TypeCertificate, Object: "certificate w1", Detail: map[string]string{"file": "/pki/a.pem", "unreadable": "no PEM block"}}},
+		"it is there": {"alive " + date + " 8000 1200",
+			Event{Type: TypePace, Object: "pace w1", Detail: map[string]string{"look": "0.008000", "late": "0.001200"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := parseKubelet("w1", tc.line)
@@ -79,6 +82,8 @@ func TestParseKubelet(t *testing.T) {
 		"too few":        "process " + date + " 352 1",
 		"too many":       "process " + date + " 352 1 active - - - too",
 		"no base64":      "certificate " + date + " /pki/a.pem %%%",
+		"no duration":    "alive " + date + " 1 soon",
+		"a negative one": "alive " + date + " 1 -1",
 		"other word":     "kernel " + date + " 1 2 3",
 		"link with gaps": "certificate " + date + " /pki/a b.pem QQ==",
 	} {
@@ -124,6 +129,7 @@ func FuzzParseKubelet(f *testing.F) {
 	f.Add("process 1767323045.000000006 352 1 active - - -")
 	f.Add("certificate 1767323045.000000006 /pki/a.pem " + base64.StdEncoding.EncodeToString(text))
 	f.Add("certificate 1767323045.000000006  ")
+	f.Add("alive 1767323045.000006 8000 1200")
 	f.Add("process 68719476735.999999999 0 0 x - - -")
 	f.Add("process 1767323045.000000006 0 3 activating signal-9 1767323045.000000006 RTExMjkK")
 	f.Fuzz(func(t *testing.T, line string) {
@@ -131,7 +137,7 @@ func FuzzParseKubelet(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if e.Source != "node" || e.Stamp.IsZero() || e.Type != TypeProcess && e.Type != TypeCertificate {
+		if e.Source != "node" || e.Stamp.IsZero() || e.Type != TypeProcess && e.Type != TypeCertificate && e.Type != TypePace {
 			t.Errorf("%q was read as %+v", line, e)
 		}
 		if _, err := json.Marshal(e); err != nil {
@@ -244,7 +250,7 @@ func TestKubeletBeginsAgainAfterABrokenStream(t *testing.T) {
 		go func() { done <- (&Kubelet{Node: n, Name: "w1"}).Run(ctx, tape.ready, tape.emit) }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		wantLines(t, tape.lines(),
+		wantLines(t, slices.DeleteFunc(tape.lines(), isPace),
 			"Gap kubelet w1",
 			"Process kubelet w1", "Gap kubelet w1",
 			"Process kubelet w1", "Certificate certificate w1", "ready", "Gap kubelet w1",
@@ -265,11 +271,16 @@ func TestKubeletBeginsAgainAfterABrokenStream(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("Run returned %v after its context ended", err)
 		}
-		if last := tape.lines(); last[len(last)-1] != "ready" {
+		if last := slices.DeleteFunc(tape.lines(), isPace); last[len(last)-1] != "ready" {
 			t.Errorf("the end of the context left %q", last[len(last)-1])
 		}
 	})
 }
+
+// alive is how a watching shell says that it is.
+const alive = "alive 1767323045.000006 8000 1200\n"
+
+func isPace(line string) bool { return line == "Pace pace w1" }
 
 // livingNode says something and then, every five seconds, that it is alive.
 func livingNode(text string) func(context.Context, io.Writer) error {
@@ -278,7 +289,7 @@ func livingNode(text string) func(context.Context, io.Writer) error {
 			if _, err := io.WriteString(w, text); err != nil {
 				return err
 			}
-			text = "alive\n"
+			text = alive
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -299,7 +310,7 @@ func TestASilentNodeIsAGap(t *testing.T) {
 			for _, line := range []struct {
 				at   time.Duration
 				text string
-			}{{0, process + certificate}, {14 * time.Second, "alive\n"}, {28 * time.Second, process}, {70 * time.Second, "alive\n"}, {75 * time.Second, "alive\n"}, {100 * time.Second, certificate}, {105 * time.Second, "alive\n"}} {
+			}{{0, process + certificate}, {14 * time.Second, alive}, {28 * time.Second, process}, {70 * time.Second, alive}, {75 * time.Second, alive}, {100 * time.Second, certificate}, {105 * time.Second, alive}} {
 				time.Sleep(time.Until(start.Add(line.at)))
 				if _, err := io.WriteString(w, line.text); err != nil {
 					return err
@@ -315,8 +326,8 @@ func TestASilentNodeIsAGap(t *testing.T) {
 		go func() { done <- (&Kubelet{Node: n, Name: "w1"}).Run(ctx, tape.ready, emit) }()
 		time.Sleep(110 * time.Second)
 		synctest.Wait()
-		wantLines(t, tape.lines(), "Process kubelet w1", "Certificate certificate w1", "ready", "Process kubelet w1", "Gap kubelet w1", "Watching kubelet w1", "Gap kubelet w1", "Certificate certificate w1", "ready", "Watching kubelet w1")
-		for i, want := range []time.Duration{0, 0, 28 * time.Second, 43 * time.Second, 70 * time.Second, 90 * time.Second, 100 * time.Second, 105 * time.Second} {
+		wantLines(t, tape.lines(), "Process kubelet w1", "Certificate certificate w1", "ready", "Pace pace w1", "Process kubelet w1", "Gap kubelet w1", "Watching kubelet w1", "Pace pace w1", "Pace pace w1", "Gap kubelet w1", "Certificate certificate w1", "ready", "Watching kubelet w1", "Pace pace w1")
+		for i, want := range []time.Duration{0, 0, 14 * time.Second, 28 * time.Second, 43 * time.Second, 70 * time.Second, 70 * time.Second, 75 * time.Second, 90 * time.Second, 100 * time.Second, 105 * time.Second, 105 * time.Second} {
 			if at[i] != want {
 				t.Errorf("event %d came at %s, want %s", i, at[i], want)
 			}

@@ -22,6 +22,8 @@ import (
 // A Watch follows one kind of object edge by edge: every change is an event. It
 // does not use an informer, whose relist would swallow edges in silence; when the
 // server cannot continue a watch, it says so with a Gap event and lists afresh.
+// Detail has the object's resourceVersion under rv: an event says which state the
+// object came to, and its arrival is only the latest time at which it did.
 type Watch struct {
 	// Resource is the plural name, as in audit entries: "leases".
 	Resource string
@@ -185,6 +187,7 @@ func (w *Watch) event(typ string, o runtime.Object) Event {
 	name := ""
 	if m, ok := o.(metav1.Object); ok {
 		name = m.GetName()
+		detail["rv"] = m.GetResourceVersion()
 	}
 	return Event{Stamp: stamp, Source: "watch", Type: typ, Object: w.Resource + " " + name, Detail: detail}
 }
