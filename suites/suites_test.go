@@ -31,12 +31,12 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
+// Limits that end what hangs, far above what the slowest machine takes: no clock of ours
+// decides whether a spec passes.
 const (
-	// createTimeout bounds the creation of one cluster, runTimeout one experiment.
-	createTimeout = 10 * time.Minute
-	runTimeout    = 15 * time.Minute
+	hangTimeout = 6 * time.Hour
 	// cleanupTimeout is how long an interrupted run may take to put things right.
-	cleanupTimeout = 5 * time.Minute
+	cleanupTimeout = time.Hour
 )
 
 func TestSuites(t *testing.T) {
@@ -94,7 +94,7 @@ func describe(exp *chaos.Experiment) bool {
 				Expect(err).NotTo(HaveOccurred(), "running the experiment again")
 			}
 			Expect(run.Outcome).To(BeElementOf(wanted(exp), judge.OutcomeFail), "%s: %v", run.Outcome, run.Reasons)
-		}, NodeTimeout(createTimeout+2*runTimeout))
+		}, NodeTimeout(hangTimeout))
 
 		for _, x := range exp.Spec.Expect {
 			It("reaches "+title(x), func() { expectPass(run, x, false) })
@@ -124,7 +124,7 @@ func describeTune(labels Labels) bool {
 			Expect(err).NotTo(HaveOccurred())
 			lab = &sharedLab{as: exp}
 			Expect(plan.Run(ctx, lab, func(format string, args ...any) { fmt.Fprintf(GinkgoWriter, format+"\n", args...) })).To(Succeed())
-		}, NodeTimeout(createTimeout+2*runTimeout))
+		}, NodeTimeout(hangTimeout))
 
 		It("has healthy nodes stay Ready with the other flag", func() {
 			Expect(plan.Arms[0].Soaked).To(BeTrue(), plan.Arms[0].Skip)
@@ -138,7 +138,7 @@ func describeTune(labels Labels) bool {
 			Expect(run.Flags[component][flag]).To(Equal(judge.Flag{Value: "8s", Origin: "flagz"}))
 			i := slices.IndexFunc(run.Milestones, func(m judge.Result) bool { return m.Name == judge.ReadyUnknown })
 			Expect(run.Milestones[i].Window.Intervals[0].Min).To(BeNumerically("~", 8, 0.1))
-			Expect(run.Milestones[i].After.Seconds).To(BeNumerically("<", 12), "before the grace of the profile is over")
+			Expect(run.Milestones[i].Verdict).To(Equal(judge.Pass), run.Milestones[i].Explain())
 		})
 		It("takes the flag back", func(ctx SpecContext) {
 			flags, err := lab.cluster.Flags(ctx)
