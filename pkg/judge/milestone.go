@@ -697,7 +697,7 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 			f.allUnready(node)
 		}
 	case "False":
-		if was != "" {
+		if was != "" || source == "audit" { // the audit log has changes only
 			f.mark(Key{ReadyFalse, node, ""}, source, at, "")
 		}
 	case "True":
