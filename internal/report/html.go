@@ -135,6 +135,9 @@ func facts(r *judge.Run) [][2]string {
 		f = append(f, [2]string{"seen biting", fmt.Sprintf("at %.1f s: %s", r.Bitten.Seconds, r.Bitten.Seen)})
 	}
 	took := fmt.Sprintf("%.0f s, of which the tool's own %.0f s", r.Cost.WallSeconds, r.Cost.OverheadSeconds)
+	if r.Pace != nil {
+		took += "; the machine: " + r.Pace.String()
+	}
 	if s := r.Cost.ObserveSeconds; s > 0 {
 		took += fmt.Sprintf("; observing cost %.2f requests/s and %.1f %% of a core", float64(r.Cost.APIRequests)/s, 100*r.Cost.ObserverCPUSeconds/s)
 	}
@@ -148,7 +151,7 @@ func tableRow(m judge.Result, r *judge.Run) resultRow {
 		row.Raw = fmt.Sprintf("%g", *m.Seconds)
 	}
 	if m.Window != nil {
-		row.Rule = m.Window.Why
+		row.Rule = m.Window.Rule()
 	}
 	if r.Profile == defaultProfile {
 		for _, c := range judge.ClaimsOn(m) {

@@ -53,7 +53,7 @@ func (p *Plan) Text(out io.Writer) error {
 		if f.Window.Class == judge.Derived || len(f.Window.Intervals) > 0 {
 			window = f.Window.String()
 		}
-		why := f.Window.Why
+		why := f.Window.Rule()
 		if f.Limit != nil {
 			why = join(why, "limit: "+f.Limit.String())
 		}

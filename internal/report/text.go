@@ -67,11 +67,15 @@ func text(out io.Writer, r *judge.Run, wide bool) error {
 		fmt.Fprintf(&b, "gap: source %s saw nothing from %.1f s to %s: %s\n", g.Source, g.From, until, g.Why)
 	}
 	c := r.Cost
-	fmt.Fprintf(&b, "took %.0f s: create %.0f, delete %.0f, overhead %.0f", c.WallSeconds, c.Phases["create"], c.Phases["delete"], c.OverheadSeconds)
+	fmt.Fprintf(&b, "took %.0f s: create %.0f, delete %.0f, overhead %.0f%s", c.WallSeconds, c.Phases["create"], c.Phases["delete"], c.OverheadSeconds, ownPhases(c))
 	if c.ObserveSeconds > 0 {
 		fmt.Fprintf(&b, "; observing cost %.2f requests/s and %.1f %% of a core for the runner", float64(c.APIRequests)/c.ObserveSeconds, 100*c.ObserverCPUSeconds/c.ObserveSeconds)
 	}
-	fmt.Fprintf(&b, "\n\noutcome: %s\n", outcome(r))
+	fmt.Fprintf(&b, "\n")
+	if r.Pace != nil {
+		fmt.Fprintf(&b, "the machine: %s\n", r.Pace)
+	}
+	fmt.Fprintf(&b, "\noutcome: %s\n", outcome(r))
 	for _, why := range r.Reasons {
 		fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(why, "\n", "\n  "))
 	}
@@ -96,7 +100,7 @@ func table(b *strings.Builder, r *judge.Run, wide bool) {
 		if wide {
 			why := ""
 			if m.Window != nil {
-				why = m.Window.Why
+				why = m.Window.Rule()
 			}
 			row = append(row, strings.Join(slices.Sorted(maps.Keys(m.Seen)), ","), why)
 		}
@@ -165,6 +169,21 @@ func outcome(r *judge.Run) string {
 		return string(r.Outcome) + ", which this experiment is to show"
 	}
 	return fmt.Sprintf("%s, where this experiment is to show %s", r.Outcome, r.Wanted)
+}
+
+// ownPhases lists how long the phases took in which the tool is at work and the experiment
+// is not: " (setup 1, steady 4, ...)".
+func ownPhases(c judge.Cost) string {
+	var s []string
+	for _, phase := range []string{"setup", "steady", "inject", "undo", "repair", "collect"} {
+		if took, ok := c.Phases[phase]; ok {
+			s = append(s, fmt.Sprintf("%s %.1f", phase, took))
+		}
+	}
+	if len(s) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(s, ", ") + ")"
 }
 
 // kubelets writes what became of the targets' kubelets.

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,15 @@ func (m Machine) String() string {
 func (w Window) takes(trips int, room float64) Window {
 	w.trips, w.room = trips, room
 	return w
+}
+
+// Rule says where a window comes from: the terms that are Kubernetes', and what it holds
+// for the machine.
+func (w Window) Rule() string {
+	if w.trips == 0 || w.Machine != nil { // then Why tells more
+		return w.Why
+	}
+	return join(w.Why, fmt.Sprintf("%g s of it for %d requests of the machine", round2(w.room), w.trips))
 }
 
 // A trip is one request, or the start of one process, and how long it took.
@@ -180,6 +190,13 @@ type Pace struct {
 	P95      float64 `json:"p95"`
 	Max      float64 `json:"max"`
 	MaxAt    float64 `json:"maxAt"` // since the injection
+}
+
+// String says it in words: "267 requests took 15 ms in the median, 95 of 100 up to 65 ms,
+// the slowest 155 ms at 68.2 s".
+func (p *Pace) String() string {
+	ms := func(s float64) float64 { return math.Round(s * 1e3) }
+	return fmt.Sprintf("%d requests took %g ms in the median, 95 of 100 up to %g ms, the slowest %g ms at %.1f s", p.Measured, ms(p.Median), ms(p.P95), ms(p.Max), p.MaxAt)
 }
 
 // pace sums up the trips of a run.
