@@ -164,8 +164,9 @@ func ReadJournal(r io.Reader) ([]Record, error) {
 	}
 }
 
-// stepDeadline is how long one step may take.
-const stepDeadline = time.Minute
+// stepDeadline is how long one step may take: it ends what hangs, and no step on a slow
+// machine.
+const stepDeadline = 5 * time.Minute
 
 // runSteps runs all steps, whether or not one fails, and returns the last line of
 // output of each. A node that is gone needs no undo.

@@ -369,9 +369,9 @@ func (p *patient) stayAlive(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); alive.Wait() }, errors.Join(errs...)
 }
 
-// waitHealthy waits up to a minute until a node is Ready and its taints are gone.
+// waitHealthy waits up to three minutes until a node is Ready, and one more until its taints are gone.
 func waitHealthy(node string) string {
-	return fmt.Sprintf(`%[1]swait --for=condition=Ready --timeout=60s node/%[2]s >/dev/null || exit 1
+	return fmt.Sprintf(`%[1]swait --for=condition=Ready --timeout=180s node/%[2]s >/dev/null || exit 1
 for i in $(seq 60); do
   case "$(%[1]sget node %[2]s -o jsonpath='{.spec.taints[*].key}')" in *unreachable*|*not-ready*) sleep 1;; *) exit 0;; esac
 done
@@ -395,8 +395,10 @@ func targetsOf(records []Record) []string {
 	return slices.Compact(names)
 }
 
-// recoverDeadline is how long a repaired node may take to be as before.
-const recoverDeadline = 90 * time.Second
+// recoverDeadline is how long a repaired node may take to be as before: far above what it
+// takes on a slow machine, since a node that comes back late is no node that was left
+// broken. Its windows say what is late.
+const recoverDeadline = 5 * time.Minute
 
 // putRight undoes the fault, repairs the targets, waits until they are as before
 // and compares them with what they were. It is not stopped by the end of ctx.
@@ -404,7 +406,7 @@ func (r *run) putRight(ctx context.Context) {
 	if r.fault == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Minute)
 	defer cancel()
 	r.phase("undo")
 	_, out, err := r.take(ctx, "undo")

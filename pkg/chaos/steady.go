@@ -70,7 +70,7 @@ func (r *run) steady(ctx context.Context) error {
 
 // steadyDeadline is how long a cluster may take to become steady after it was
 // created.
-const steadyDeadline = 2 * time.Minute
+const steadyDeadline = 5 * time.Minute
 
 // waitFor waits until nothing is missing.
 func (r *run) waitFor(ctx context.Context, missing func(*judge.Fold) string) error {
