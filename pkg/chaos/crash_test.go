@@ -8,175 +8,157 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
-// The stand-ins of a node that lasts. A node's own state lies in its HOME, and
-// what the API server holds in HOME/api: the binding, requests that wait, and a
-// link to each node.
+// The stand-ins of a world's nodes. A node's own state lies in its HOME. Who looks at
+// the WORLD, which holds the binding, requests that wait, and every node, says so.
 var crashStubs = map[string]string{
-	"sync": "",
+	"sync":   "",
+	"date":   standingClock,
+	"docker": `echo "no such object" >&2; return 1`,
+	"ps":     `[ "$*" = "-eo stat=" ] && echo Ss`,
 	"systemctl": `
+local state unit=none
+[ ! -e $HOME/timer ] || read -r unit _ < $HOME/timer
 case "$*" in
 "stop kubelet") echo inactive > $HOME/kubelet;;
 "start kubelet") echo active > $HOME/kubelet;;
-"is-active kubelet") cat $HOME/kubelet;;
-"is-active --quiet flatline-"*) exit 3;;
-"list-units "*) cat $HOME/timer 2>/dev/null;;
-"stop flatline-"*) [ "$2" = "$(cut -d' ' -f1 $HOME/timer)" ] && rm $HOME/timer;;
+"is-active kubelet") read -r state < $HOME/kubelet; echo $state;;
+"is-active --quiet flatline-"*) return 3;;
+"list-units "*) [ $unit = none ] || echo $unit;;
+"stop flatline-"*) [ "$2" = $unit ] && rm $HOME/timer;;
 "reset-failed "*) ;;
-*) echo "systemctl $*" >&2; exit 1;;
+*) echo "systemctl $*" >&2; return 1;;
 esac`,
 	"systemd-run": `
-[ -e $HOME/timer ] && { echo "the unit is there already" >&2; exit 1; }
+[ -e $HOME/timer ] && { echo "the unit is there already" >&2; return 1; }
+local a unit
 for a; do
   case "$a" in --unit=*) unit=${a#--unit=}.timer; shift;; --*) shift;; esac
 done
 echo $unit "$@" > $HOME/timer`,
+	// has says whether a node's current certificate is one of some files.
+	"has": `
+local f current=$WORLD/nodes/$1/pki/kubelet-client-current.pem
+for f in $WORLD/nodes/$1/pki/$2; do
+  [ -e $f ] && [ $f -ef $current ] && return
+done
+return 1`,
+	"runs":  `local state; read -r state < $WORLD/nodes/$1/kubelet; [ $state = active ]`,
+	"ready": `runs $1 && has $1 '*.pem' && ! has $1 flatline-short.pem`,
 	"kubectl": `
+: > $WORLD/looked
 shift 3
-b=$HOME/api/binding
-for last; do :; done
-ready() {
-  read state < $HOME/api/nodes/$1/kubelet; [ $state = active ] || return 1
-  case "$(readlink -e $HOME/api/nodes/$1/pki/kubelet-client-current.pem)" in ''|*/flatline-short.pem) return 1;; esac
-}
+local b=$WORLD/binding last=${!#} c f n
 case "$*" in
 "get clusterrolebinding "*"-o json") cat $b;;
 "get clusterrolebinding "*) jq -j '.subjects[] | .kind + " " + .name + ", "' $b;;
 "patch clusterrolebinding "*) jq -c --argjson p "$last" '. * $p' $b > $b.new && mv $b.new $b;;
 "delete clusterrolebinding "*) rm $b;;
+"get clusterrole "*) ;;
 "replace -f "*) [ -e $b ] && cp $last $b;;
 "create -f "*) [ ! -e $b ] && cp $last $b;;
-"get csr "*) for f in $HOME/api/requests/*; do
+"get csr "*) for f in $WORLD/requests/*; do
     case "$*" in *"\"system:node:${f##*/}\""*) printf '%s ' ${f##*/};; esac
   done;;
-"delete csr --ignore-not-found "*) shift 3; for c; do rm -f $HOME/api/requests/$c; done;;
+"delete csr --ignore-not-found "*) shift 3; for c; do rm -f $WORLD/requests/$c; done;;
 "wait "*) ready ${last#node/};;
 "get node "*) ready $3 || echo node.kubernetes.io/unreachable;;
-"get nodes "*) for n in $HOME/api/nodes/*; do ready ${n##*/} && echo -n "${n##*/} Ready; "; done;;
-*) echo "kubectl $*" >&2; exit 1;;
+"get nodes "*) for n in $WORLD/nodes/*; do ready ${n##*/} && echo -n "${n##*/} Ready; "; done;;
+*) echo "kubectl $*" >&2; return 1;;
 esac`,
 	// As time passes a kubelet with a certificate of ours asks for another, and gets
 	// it where the binding lets it. By then the short one has expired.
 	"sleep": `
-for n in $HOME/api/nodes/*; do
-  name=${n##*/}
-  read state < $n/kubelet; [ $state = active ] || continue
-  case "$(readlink -e $n/pki/kubelet-client-current.pem)" in */flatline-*) ;; *) continue;; esac
-  if ! grep -qs -e '"system:nodes"' -e "\"system:node:$name\"" $HOME/api/binding; then
-    touch $HOME/api/requests/$name
-  elif ready=$(readlink $n/pki/kubelet-client-current.pem); [ "${ready##*/}" = flatline-spare.pem ]; then
-    rm -f $HOME/api/requests/$name
+: > $WORLD/looked
+local n name granted
+for n in $WORLD/nodes/*; do
+  name=${n##*/} granted=
+  runs $name && has $name 'flatline-*.pem' || continue
+  [ ! -e $WORLD/binding ] || read -rd '' granted < $WORLD/binding
+  if [[ $granted != *'"system:nodes"'* && $granted != *"\"system:node:$name\""* ]]; then
+    : >> $WORLD/requests/$name
+  elif has $name flatline-spare.pem; then
+    rm -f $WORLD/requests/$name
     echo new > $n/pki/kubelet-client-2026-01-02-03-04-06.pem
     ln -sfn kubelet-client-2026-01-02-03-04-06.pem $n/pki/kubelet-client-current.pem
   fi
 done`,
 }
 
-// A crashCase is a run that is stopped again and again, each time in a new world.
+const crashControlPlane = "c1-control-plane"
+
+// A crashCase is a run that is stopped again and again.
 type crashCase struct {
 	name    string
 	exp     *Experiment
 	workers []string
 	targets int
-	bin, ca string // folder of the stand-ins, certificate and key of the CA
-	client  kubernetes.Interface
+	lab     *lab
+	start   tree
 	state   string                       // of the nodes before the run
 	before  map[string]map[string]string // the same as the product sees it
+	journal []string                     // its lines
 }
 
-const crashControlPlane = "c1-control-plane"
+// start is a world in which nothing has happened.
+func (c *crashCase) begin(t *testing.T, ca string) {
+	whole, err := json.Marshal(binding(rotationRole, allNodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.start = tree{}
+	c.start.put("binding", string(whole))
+	c.start.folder("requests")
+	c.start.folder(host)
+	for _, name := range append([]string{crashControlPlane}, c.workers...) {
+		n := worldNode{name: name}
+		const first = "kubelet-client-2026-01-02-03-04-05.pem"
+		c.start.put(n.path("etc/kubelet.conf"), "as kubeadm made it")
+		c.start.put(n.path("etc/pki/ca.crt"), "")
+		c.start.put(n.path("etc/pki/ca.key"), "")
+		c.start.folder(n.path("etc/systemd/system/kubelet.service.d"))
+		c.start.folder(n.path("flatline"))
+		c.start.put(n.path("config.yaml"), "kind: KubeletConfiguration\n")
+		c.start.put(n.path("kubelet"), "active\n")
+		c.start.put(n.path("pki/"+first), "old")
+		c.start.link(n.path("pki/kubelet-client-current.pem"), first)
+	}
+	c.start.put(worldNode{name: crashControlPlane}.path("etc/pki/ca.crt"), ca)
+}
 
-// A crashWorld is a cluster of shell nodes with the run at work on it.
+// A crashWorld is a world with those at work on it.
 type crashWorld struct {
 	*crashCase
-	t        *testing.T
-	dir      string
-	shells   map[string]*shellNode
-	nodes    map[string]Node
-	run      *run
-	onScript func(script string) // before each script; may end the goroutine
+	*world
+	t     *testing.T
+	nodes map[string]Node
 }
 
-type crashNode struct {
-	*shellNode
-	w *crashWorld
-}
-
-func (n crashNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error {
-	last := argv[len(argv)-1]
-	// What only looks is no point of its own, nor is a sign of life: those come
-	// from other goroutines, and a runner that is killed gives none.
-	if n.w.onScript != nil && last != snapshotScript && last != clusterScript && !strings.Contains(last, "touch -c alive") {
-		n.w.onScript(last)
+func (c *crashCase) at(t *testing.T, files tree) *crashWorld {
+	w := &crashWorld{c, c.lab.at(files), t, map[string]Node{}}
+	for _, name := range append([]string{crashControlPlane}, c.workers...) {
+		w.nodes[name] = Node{name, w.node(name)}
 	}
-	for i := range argv {
-		argv[i] = strings.NewReplacer("/etc/kubernetes", n.root+"/etc", "/etc/systemd", n.root+"/etc").Replace(argv[i])
-	}
-	return n.shellNode.Exec(ctx, stdin, stdout, argv...)
-}
-
-func newCrashWorld(t *testing.T, c *crashCase) *crashWorld {
-	w := &crashWorld{crashCase: c, t: t, dir: t.TempDir(), shells: map[string]*shellNode{}, nodes: map[string]Node{}}
-	for _, dir := range []string{"requests", "nodes"} {
-		w.must(os.Mkdir(filepath.Join(w.dir, dir), 0o755))
-	}
-	whole, err := json.Marshal(binding(rotationRole, allNodes))
-	w.must(err)
-	w.must(os.WriteFile(filepath.Join(w.dir, "binding"), whole, 0o644))
-	target := &Target{RunID: runID, Spec: c.exp.Spec.Fault, Client: c.client}
-	for i, name := range append([]string{crashControlPlane}, c.workers...) {
-		n := newShellNode(t)
-		n.must(os.RemoveAll(n.path("bin")))
-		n.must(os.Symlink(c.bin, n.path("bin")))
-		n.must(os.Symlink(w.dir, n.path("api")))
-		n.must(os.Symlink(n.root, filepath.Join(w.dir, "nodes", name)))
-		n.must(os.MkdirAll(n.path("etc/pki"), 0o755))
-		n.must(os.MkdirAll(n.path("etc/system/kubelet.service.d"), 0o755))
-		n.write("etc/kubelet.conf", "as kubeadm made it")
-		n.write("kubelet", "active\n")
-		n.write("pki/kubelet-client-2026-01-02-03-04-05.pem", "old")
-		n.must(os.Symlink("kubelet-client-2026-01-02-03-04-05.pem", n.path("pki/kubelet-client-current.pem")))
-		node := Node{name, crashNode{n, w}}
-		w.shells[name], w.nodes[name] = n, node
-		if i == 0 {
-			n.write("etc/pki/ca.crt", c.ca)
-			n.write("etc/pki/ca.key", "")
-			target.ControlPlane = node
-		}
-		if i > len(c.workers)-c.targets {
-			target.Nodes = append(target.Nodes, node)
-		} else {
-			target.ControlNodes = append(target.ControlNodes, node)
-		}
-	}
-	w.run = &run{exp: c.exp, id: runID, fault: &csrDenied{}, target: target, nodes: w.nodes, stopAlive: func() {}}
-	// What the run waits for after the repair. The fold has no targets and is
-	// content at once.
-	w.run.rec = observe.NewRecorder(func(e observe.Event) {
-		if e.Type == judge.TypeRepaired {
-			w.pass()
-		}
-	})
-	target.Emit = w.run.rec.Emit
-	plan, err := PlanFor(c.exp, "v1.37")
-	w.must(err)
-	w.run.cfg = plan.Config
-	w.run.fold, err = judge.NewFold(&w.run.cfg, judge.FaultPlan{}, w.run.rec.Start())
-	w.must(err)
 	return w
 }
+
+func (w *crashWorld) node(name string) worldNode {
+	return worldNode{w.world, name}
+}
+
+// names of the nodes in order.
+func (w *crashWorld) names() []string { return slices.Sorted(maps.Keys(w.nodes)) }
 
 func (w *crashWorld) must(err error) {
 	w.t.Helper()
@@ -185,94 +167,105 @@ func (w *crashWorld) must(err error) {
 	}
 }
 
+const waitScript = "sleep 1"
+
 // pass lets time pass.
 func (w *crashWorld) pass() {
-	n := w.shells[crashControlPlane]
-	w.must(n.Exec(context.Background(), nil, io.Discard, n.path("bin/sleep")))
-}
-
-// until does something that ends, as by SIGKILL, before its script number stop,
-// and says whether it came to its end.
-func (w *crashWorld) until(stop int, each func(script string), do func()) (whole bool) {
-	ran := 0
-	w.onScript = func(script string) {
-		if ran == stop {
-			runtime.Goexit()
-		}
-		ran++
-		each(script)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		do()
-		whole = true
-	}()
-	<-done
-	w.onScript = nil
-	return whole
-}
-
-const never = -1
-
-// live is the part of a run's story that changes nodes, stopped before its script
-// number stop. It returns the text of each script and how many lines the journal
-// had before it, and in the end.
-func (w *crashWorld) live(stop int) (scripts []string, lines []int) {
-	w.t.Helper()
-	r := w.run
-	var err error
-	r.journal, err = CreateJournal(filepath.Join(w.dir, "journal.jsonl"), "c1", runID)
+	_, err := w.nodes[crashControlPlane].script(context.Background(), nil, waitScript)
 	w.must(err)
-	defer r.journal.f.Close()
-	count := func() int { return len(w.journal()) }
-	ctx := w.t.Context()
-	whole := w.until(stop, func(script string) {
-		scripts, lines = append(scripts, script), append(lines, count())
-	}, func() {
-		if err = r.stageSpares(ctx); err != nil {
-			return
+}
+
+// newRun is the run that changes the world.
+func (w *crashWorld) newRun(journal string) *run {
+	target := &Target{RunID: runID, Spec: w.exp.Spec.Fault, Client: fake.NewClientset(binding(rotationRole, allNodes)), ControlPlane: w.nodes[crashControlPlane]}
+	for i, name := range append([]string{crashControlPlane}, w.workers...) {
+		if i > len(w.workers)-w.targets {
+			target.Nodes = append(target.Nodes, w.nodes[name])
+		} else {
+			target.ControlNodes = append(target.ControlNodes, w.nodes[name])
 		}
-		if err = r.prepare(ctx); err != nil {
-			return
+	}
+	r := &run{exp: w.exp, id: runID, fault: kinds()[w.exp.Spec.Fault.Type].make(), target: target, nodes: w.nodes, stopAlive: func() {}}
+	// What the run waits for after the repair. The fold has no targets and is
+	// content at once.
+	r.rec = observe.NewRecorder(func(e observe.Event) {
+		if e.Type == judge.TypeRepaired {
+			w.pass()
 		}
-		if err = r.inject(ctx); err != nil {
-			return
+	})
+	target.Emit = r.rec.Emit
+	plan, err := PlanFor(w.exp, "v1.37")
+	w.must(err)
+	r.cfg = plan.Config
+	r.fold, err = judge.NewFold(&r.cfg, judge.FaultPlan{}, r.rec.Start())
+	w.must(err)
+	r.journal, err = CreateJournal(journal, "c1", runID)
+	w.must(err)
+	return r
+}
+
+// A stop is a moment at which somebody may be killed: before a script, or at the end.
+type stop struct {
+	script string
+	files  tree
+	lines  int // of the journal
+}
+
+// stops does something and returns all of its stops. lines counts the journal's.
+func (w *crashWorld) stops(lines func() int, do func() error) []stop {
+	w.t.Helper()
+	var stops []stop
+	w.world.before = func(script string, files tree) {
+		// What only looks is no point of its own, nor is a sign of life: those come
+		// from other goroutines, and a runner that is killed gives none.
+		looks := script == snapshotScript || script == clusterScript || strings.HasPrefix(script, "docker inspect ")
+		if !looks && script != waitScript && !strings.Contains(script, "touch -c alive") {
+			stops = append(stops, stop{script, files, lines()})
+		}
+	}
+	w.must(do())
+	w.world.before = nil
+	return append(stops, stop{"", w.files, lines()})
+}
+
+// live is the part of a run's story that changes nodes. The journal's lines are kept.
+func (w *crashWorld) live() (stops []stop, r *run) {
+	w.t.Helper()
+	name := filepath.Join(w.t.TempDir(), "journal.jsonl")
+	r = w.newRun(name)
+	ctx := w.about(w.t.Context())
+	stops = w.stops(func() int {
+		data, err := os.ReadFile(name)
+		w.must(err)
+		w.journal = strings.SplitAfter(string(data), "\n")
+		w.journal = w.journal[:len(w.journal)-1]
+		return len(w.journal)
+	}, func() error {
+		for _, do := range []func(context.Context) error{r.stageSpares, r.prepare, r.inject} {
+			if err := do(ctx); err != nil {
+				return err
+			}
 		}
 		r.putRight(ctx)
-		err = r.journal.Close()
+		return r.journal.Close()
 	})
-	r.stopAlive()
-	w.must(err)
-	if whole != (stop == never) {
-		w.t.Fatalf("stopped before script %d: %v", stop, !whole)
-	}
-	return scripts, append(lines, count())
-}
-
-// journal returns the lines on disk.
-func (w *crashWorld) journal() []string {
-	data, err := os.ReadFile(filepath.Join(w.dir, "journal.jsonl"))
-	w.must(err)
-	lines := strings.SplitAfter(string(data), "\n")
-	return lines[:len(lines)-1]
+	return stops, r
 }
 
 // patient is what another process finds when the journal was cut after so many
 // lines, or in the middle of the next.
 func (w *crashWorld) patient(lines int, torn bool) *patient {
 	w.t.Helper()
-	all := w.journal()
-	text := strings.Join(all[:lines], "")
+	text := strings.Join(w.journal[:lines], "")
 	if torn {
-		text += all[lines][:len(all[lines])/2]
+		text += w.journal[lines][:len(w.journal[lines])/2]
 	}
 	records, err := ReadJournal(strings.NewReader(text))
 	w.must(err)
 	if len(records) != lines {
 		w.t.Fatalf("%d records of %d lines", len(records), lines)
 	}
-	return &patient{records: records, nodes: w.nodes, controlPlane: crashControlPlane, before: w.before}
+	return &patient{records: records, nodes: w.nodes, controlPlane: crashControlPlane, before: w.crashCase.before}
 }
 
 // describe says how nodes and cluster are. What keeps the nodes at work comes
@@ -280,30 +273,22 @@ func (w *crashWorld) patient(lines int, torn bool) *patient {
 func (w *crashWorld) describe() (vital, rest string) {
 	w.t.Helper()
 	var v, r strings.Builder
-	list := func(pattern string) (names []string) {
-		files, err := filepath.Glob(pattern)
-		w.must(err)
-		for _, f := range files {
-			names = append(names, filepath.Base(f))
-		}
-		return names
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.shells)) {
-		n := w.shells[name]
-		current, _ := filepath.EvalSymlinks(n.path("pki/kubelet-client-current.pem"))
+	for _, name := range w.names() {
+		n := w.node(name)
+		current := filepath.Base(n.read("pki/kubelet-client-current.pem"))
 		fmt.Fprintf(&v, "%s: kubelet %s, certificate of its own %v\n", name, strings.TrimSpace(n.read("kubelet")),
-			strings.HasPrefix(filepath.Base(current), "kubelet-client-2026-"))
-		fmt.Fprintf(&r, "%s: timer %v, staged %v, ours %v, half rotated %v\n", name, n.exists("timer"), list(n.path("flatline/*")),
-			list(n.path("pki/flatline-*")), n.exists("pki/kubelet-client-updated.pem"))
+			strings.HasPrefix(current, "kubelet-client-2026-") && n.exists("pki/"+current))
+		fmt.Fprintf(&r, "%s: timer %v, staged %v, ours %v, half rotated %v\n", name, n.exists("timer"), w.files.names(n.path("flatline/*")),
+			w.files.names(n.path("pki/flatline-*")), n.exists("pki/kubelet-client-updated.pem"))
 	}
 	var b rbacv1.ClusterRoleBinding
-	if data, err := os.ReadFile(filepath.Join(w.dir, "binding")); err != nil {
+	if f, ok := w.files["binding"]; !ok {
 		v.WriteString("no binding\n")
 	} else {
-		w.must(json.Unmarshal(data, &b))
+		w.must(json.Unmarshal([]byte(f.text), &b))
 		fmt.Fprintf(&v, "binding %s: %v\n", b.RoleRef.Name, b.Subjects)
 	}
-	fmt.Fprintf(&r, "requests that wait: %v\n", list(filepath.Join(w.dir, "requests/*")))
+	fmt.Fprintf(&r, "requests that wait: %v\n", w.files.names("requests/*"))
 	return v.String(), r.String()
 }
 
@@ -320,15 +305,15 @@ func (w *crashWorld) wantAsBefore(when string) {
 func (w *crashWorld) deadMan() {
 	w.t.Helper()
 	w.pass()
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(w.shells))) {
-		n := w.shells[name]
+	for _, name := range slices.Backward(w.names()) {
+		n := w.node(name)
 		if !n.exists("timer") {
 			continue
 		}
 		n.silentFor(2 * deadManAfter)
 		fired := n.exists("flatline/" + runID + "/fired")
 		argv := strings.Fields(n.read("timer"))[1:]
-		w.must(w.nodes[name].Exec(w.t.Context(), nil, io.Discard, argv...))
+		w.must(n.Exec(w.t.Context(), nil, io.Discard, argv...))
 		if !n.exists("flatline/"+runID+"/fired") || fired {
 			w.t.Errorf("the timer of %s did not fire", name)
 		}
@@ -343,7 +328,7 @@ func (w *crashWorld) deadMan() {
 // heal heals as a process that knows nothing else.
 func (w *crashWorld) heal(when string, p *patient) {
 	w.t.Helper()
-	if err := p.heal(w.t.Context(), func(string) {}); err != nil {
+	if err := p.heal(w.about(w.t.Context()), func(string) {}); err != nil {
 		w.t.Errorf("%s: %v", when, err)
 	}
 	w.pass()
@@ -351,24 +336,18 @@ func (w *crashWorld) heal(when string, p *patient) {
 }
 
 func crashCases(t *testing.T) []*crashCase {
-	bin := t.TempDir()
-	for name, body := range crashStubs {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+body+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	ca := testAuthority(t, newKey(t))
-	pem := block("CERTIFICATE", ca.cert.Raw) + pkcs8(t, ca.key)
-	client := fake.NewClientset(binding(rotationRole, allNodes))
+	lab := newLab(t, crashStubs)
 	cases := []*crashCase{
-		{name: "two targets with a minted certificate", workers: []string{"c1-worker", "c1-worker2"}, targets: 2,
-			exp: parse(t, strings.Replace(smallExperiment, "from: rotation", "mint: 40s", 1), "")},
-		{name: "everyone", workers: []string{"c1-worker", "c1-worker2"}, targets: 1, exp: parse(t, smallExperiment, "")},
+		{name: "two targets with a minted certificate", targets: 2, exp: parse(t, strings.Replace(smallExperiment, "from: rotation", "mint: 40s", 1), "")},
+		{name: "everyone", targets: 1, exp: parse(t, smallExperiment, "")},
 	}
 	cases[1].exp.Spec.Fault.Everyone = true
 	for _, c := range cases {
 		c.exp.Spec.Expect = nil
-		c.bin, c.ca, c.client = bin, pem, client
+		c.workers = []string{"c1-worker", "c1-worker2"}
+		c.lab = lab
+		c.begin(t, block("CERTIFICATE", ca.cert.Raw)+pkcs8(t, ca.key))
 	}
 	return cases
 }
@@ -381,83 +360,87 @@ func crashCases(t *testing.T) []*crashCase {
 func TestEveryCrashPoint(t *testing.T) {
 	for _, c := range crashCases(t) {
 		t.Run(c.name, func(t *testing.T) {
-			w := newCrashWorld(t, c)
-			vital, rest := w.describe()
-			c.state = vital + rest
-			c.before = readState(t.Context(), w.nodes, crashControlPlane)
-			for object, d := range c.before {
-				if d["unreadable"] != "" {
-					t.Fatalf("%s: %s", object, d["unreadable"])
-				}
-			}
-			scripts, lines := w.live(never)
-			w.wantAsBefore("not stopped")
-			armed := slices.IndexFunc(scripts, func(s string) bool { return strings.Contains(s, "systemd-run") })
-			undo := slices.Index(scripts, w.run.journal.Steps("undo")[0].Script)
-			clean := slices.Index(scripts, w.run.journal.Steps("clean")[0].Script)
-			if armed < 0 || undo < armed || clean < undo {
-				t.Fatalf("armed by script %d, undone from %d, cleaned from %d", armed, undo, clean)
-			}
+			var live []stop
+			var armed, undo, clean int
+			synctest.Test(t, func(t *testing.T) { live, armed, undo, clean = c.unharmed(t) })
 			points := 0
-			at := func(name string, stop int, do func(w *crashWorld)) {
+			at := func(name string, s stop, do func(w *crashWorld)) {
 				points++
-				t.Run(fmt.Sprintf("%d %s", stop, name), func(t *testing.T) {
+				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					w := newCrashWorld(t, c)
-					if stop == len(scripts) {
-						stop = never
-					}
-					w.live(stop)
-					do(w)
+					synctest.Test(t, func(t *testing.T) { do(c.at(t, s.files)) })
 				})
 			}
-			for stop, most := range lines {
+			for i, s := range live {
 				least := 1
-				if stop > 0 {
-					least = lines[stop-1]
+				if i > 0 {
+					least = live[i-1].lines
 				}
-				for n := least; n <= most; n++ {
-					at(fmt.Sprintf("line %d", n), stop, func(w *crashWorld) {
-						p := w.patient(n, n < most)
+				for n := least; n <= s.lines; n++ {
+					at(fmt.Sprintf("%d line %d", i, n), s, func(w *crashWorld) {
+						p := w.patient(n, n < s.lines)
 						w.heal("healed", p)
-						if diffs := p.differences(w.t.Context()); len(diffs) > 0 {
+						if diffs := p.differences(w.about(w.t.Context())); len(diffs) > 0 {
 							w.t.Errorf("healed, but %q", diffs)
 						}
 						w.heal("healed again", w.patient(n, false))
 					})
-					if stop > armed {
-						at(fmt.Sprintf("line %d, timers", n), stop, func(w *crashWorld) { w.deadMan(); w.heal("healed", w.patient(n, false)) })
+					if i > armed {
+						at(fmt.Sprintf("%d line %d, timers", i, n), s, func(w *crashWorld) { w.deadMan(); w.heal("healed", w.patient(n, false)) })
 					}
 				}
 			}
 			// Whoever heals may be killed too: with all broken, and with all repaired.
-			for _, stop := range []int{undo, clean} {
-				w := newCrashWorld(t, c)
-				w.live(stop)
-				var healing int
-				var err error
-				p := w.patient(lines[stop], false)
-				w.until(never, func(string) { healing++ }, func() { err = p.heal(t.Context(), func(string) {}) })
-				w.must(err)
-				for k := 1; k < healing; k++ {
+			for _, i := range []int{undo, clean} {
+				lines := live[i].lines
+				var healing []stop
+				synctest.Test(t, func(t *testing.T) {
+					w := c.at(t, live[i].files)
+					healing = w.stops(func() int { return lines }, func() error { return w.patient(lines, false).heal(w.about(t.Context()), func(string) {}) })
+				})
+				for k, s := range healing[1 : len(healing)-1] {
 					for _, timers := range []bool{false, true} {
-						if timers && stop == clean {
+						if timers && i == clean {
 							continue // as with all broken and most of the healing done
 						}
-						at(fmt.Sprintf("healed up to %d, timers %v", k, timers), stop, func(w *crashWorld) {
-							p := w.patient(lines[stop], false)
-							if w.until(k, func(string) {}, func() { _ = p.heal(context.Background(), func(string) {}) }) {
-								w.t.Error("it was not stopped")
-							}
+						at(fmt.Sprintf("%d healed up to %d, timers %v", i, k+1, timers), s, func(w *crashWorld) {
 							if timers {
 								w.deadMan()
 							}
-							w.heal("healed again", w.patient(lines[stop], false))
+							w.heal("healed again", w.patient(lines, false))
 						})
 					}
 				}
 			}
-			t.Logf("%d scripts, %d lines, %d points", len(scripts), lines[len(scripts)], points)
+			t.Cleanup(func() {
+				t.Logf("%d scripts, %d lines, %d points; of %d scripts in all %d had to be run", len(live)-1, len(c.journal), points, c.lab.asked, len(c.lab.known))
+			})
 		})
 	}
+}
+
+// unharmed is the story of a run that nobody kills, and which of its scripts arms the
+// first timer, begins to undo, and to clean up.
+func (c *crashCase) unharmed(t *testing.T) (live []stop, armed, undo, clean int) {
+	w := c.at(t, c.start)
+	vital, rest := w.describe()
+	c.state, c.before = vital+rest, readState(w.about(t.Context()), w.nodes, crashControlPlane)
+	for object, d := range c.before {
+		if d["unreadable"] != "" {
+			t.Fatalf("%s: %s", object, d["unreadable"])
+		}
+	}
+	live, r := w.live()
+	w.wantAsBefore("not stopped")
+	first := func(is func(script string) bool) int {
+		return slices.IndexFunc(live, func(s stop) bool { return is(s.script) })
+	}
+	step := func(kind string) int {
+		return first(func(script string) bool { return script == r.journal.Steps(kind)[0].Script })
+	}
+	armed, undo, clean = first(func(script string) bool { return strings.Contains(script, "systemd-run") }), step("undo"), step("clean")
+	if armed < 0 || undo < armed || clean < undo {
+		t.Fatalf("armed by script %d, undone from %d, cleaned from %d", armed, undo, clean)
+	}
+	return live, armed, undo, clean
 }

@@ -105,6 +105,7 @@ func TestUndoOrder(t *testing.T) {
 // The steps as the shell runs them: restricted, then put back, then once more.
 func TestUndoSteps(t *testing.T) {
 	n := newShellNode(t)
+	standIn(t, n.root, "date", standingClock)
 	n.must(os.MkdirAll(n.path("flatline/"+runID), 0o755))
 	n.stub("kubectl", `case "$*" in
 *"get clusterrolebinding"*) echo '{"kind":"ClusterRoleBinding","metadata":{"name":"b","uid":"u","resourceVersion":"7"},"subjects":[{"kind":"Group","name":"system:nodes"}]}';;
@@ -117,7 +118,7 @@ esac`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at.IsZero() || at.After(time.Now()) {
+	if !at.Equal(time.Unix(nodeClock, 1)) {
 		t.Errorf("restricted at %s", at)
 	}
 	if calls, want := n.calls(), `--type=merge -p {"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"system:node:c1-control-plane"},`+
@@ -142,7 +143,7 @@ esac`)
 		}
 	}
 	// The binding is gone: it is made anew.
-	n.stub("kubectl", `case "$*" in *"replace -f"*) exit 1;; *"create -f"*) cat "${@: -1}" >> `+n.root+`/calls;; esac`)
+	n.stub("kubectl", `case "$*" in *"replace -f"*) return 1;; *"create -f"*) cat "${@: -1}" >> `+n.root+`/calls;; esac`)
 	n.run(undo[4].Script)
 	if calls := n.calls(); !strings.Contains(calls, "create -f") || !strings.Contains(calls, `"name": "system:nodes"`) {
 		t.Errorf("called %q", calls)
@@ -160,7 +161,7 @@ esac`)
 		t.Errorf("called %q", calls)
 	}
 	// An API server that does not answer must not look like one without requests.
-	n.stub("kubectl", "exit 1")
+	n.stub("kubectl", "return 1")
 	if _, err := (Node{"n", n}).script(t.Context(), nil, undo[2].Script); err == nil {
 		t.Error("unreachable, and no error")
 	}
@@ -170,7 +171,7 @@ esac`)
 func TestRestrictNeedsBackup(t *testing.T) {
 	n := newShellNode(t)
 	n.must(os.MkdirAll(n.path("flatline/"+runID), 0o755))
-	n.stub("kubectl", `case "$*" in *"get clusterrolebinding"*) exit 1;; esac`)
+	n.stub("kubectl", `case "$*" in *"get clusterrolebinding"*) return 1;; esac`)
 	target, _ := fakeTarget(n, n)
 	if _, err := (&csrDenied{}).restrict(t.Context(), target); err == nil {
 		t.Error("no error")

@@ -16,13 +16,14 @@ const runID = "20260102t030405z-beef"
 // silentFor makes the runner's last sign of life so old.
 func (n *shellNode) silentFor(d time.Duration) {
 	n.t.Helper()
-	at := time.Now().Add(-d)
+	at := time.Unix(nodeClock, 0).Add(-d)
 	n.must(os.Chtimes(n.path("flatline/"+runID+"/alive"), at, at))
 }
 
 func armed(t *testing.T, steps ...Step) *shellNode {
 	t.Helper()
 	n := newShellNode(t)
+	standIn(t, n.root, "date", standingClock)
 	n.must(armDeadMan(t.Context(), Node{"n", n}, runID, steps))
 	return n
 }
@@ -41,7 +42,7 @@ func TestDeadManTimer(t *testing.T) {
 
 	// Without a timer nothing may be broken.
 	n = newShellNode(t)
-	n.stub("systemd-run", "echo no bus >&2; exit 1")
+	n.stub("systemd-run", "echo no bus >&2; return 1")
 	if err := armDeadMan(t.Context(), Node{"worker", n}, runID, nil); err == nil || !strings.Contains(err.Error(), "arming the dead-man timer on worker: ") || !strings.Contains(err.Error(), "no bus") {
 		t.Errorf("error %v", err)
 	}
@@ -64,7 +65,7 @@ func TestDeadMan(t *testing.T) {
 
 	// Armed, and the runner lives.
 	n.run(deadman)
-	n.silentFor(deadManAfter - 30*time.Second)
+	n.silentFor(deadManAfter - time.Second)
 	n.run(deadman)
 	if n.exists(at+"fired") || n.exists(at+"ran") || n.exists(at+"out-0") {
 		t.Fatal("it fired while the runner was heard of")
@@ -73,7 +74,7 @@ func TestDeadMan(t *testing.T) {
 		t.Error("said to have fired")
 	}
 
-	n.silentFor(deadManAfter + time.Second)
+	n.silentFor(deadManAfter)
 	n.run(deadman)
 	if got := n.read(at + "ran"); got != "first\nsecond\nfourth\n" {
 		t.Errorf("ran %q", got)
@@ -109,11 +110,10 @@ func keepAliveLooks(n *shellNode) (bool, error) {
 func TestKeepAlive(t *testing.T) {
 	n := armed(t)
 	n.silentFor(time.Hour)
-	before := time.Now().Add(-time.Minute)
 	if _, err := keepAliveLooks(n); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(n.path("flatline/" + runID + "/alive")); err != nil || info.ModTime().Before(before) {
+	if info, err := os.Stat(n.path("flatline/" + runID + "/alive")); err != nil || info.ModTime().Unix() < nodeClock {
 		t.Errorf("no sign of life was given: %v, %v", info.ModTime(), err)
 	}
 	n.must(os.RemoveAll(n.path("flatline/" + runID)))
@@ -170,7 +170,7 @@ func TestCleanStep(t *testing.T) {
 	n := armed(t, step("a"))
 	n.must(os.Mkdir(n.path("flatline/another-run"), 0o755))
 	n.calls()
-	n.stub("systemctl", "exit 5") // as for units that are not loaded
+	n.stub("systemctl", "return 5") // as for units that are not loaded
 	clean := cleanStep("n", runID)
 	n.run(clean.Script)
 	calls := strings.Split(strings.TrimSpace(n.calls()), "\n")

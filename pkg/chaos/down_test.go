@@ -215,8 +215,7 @@ func TestWitnessOfContainerd(t *testing.T) {
 // before all else. A shell node does the same for a node.
 func onTheHost(t *testing.T, stubs map[string]string) *shellNode {
 	n := newShellNode(t)
-	n.must(os.RemoveAll(n.path("bin")))
-	n.must(os.Mkdir(n.path("bin"), 0o755))
+	n.must(errors.Join(os.RemoveAll(n.path("bin")), os.Remove(n.path("profile"))))
 	t.Setenv("HOME", n.root)
 	t.Setenv("TMPDIR", n.root)
 	t.Setenv("PATH", n.path("bin")+":"+os.Getenv("PATH"))
@@ -230,13 +229,13 @@ func onTheHost(t *testing.T, stubs map[string]string) *shellNode {
 // needs nothing, and an engine that cannot be asked is neither.
 func TestNodePaused(t *testing.T) {
 	host := onTheHost(t, map[string]string{"docker": `
-[ ! -e $HOME/down ] || { echo "cannot connect" >&2; exit 1; }
+[ ! -e $HOME/down ] || { echo "cannot connect" >&2; return 1; }
 case "$*" in
-"inspect --format {{.State.Paused}} c1-worker"[23]) cat $HOME/$4 2>/dev/null || { echo "no such object" >&2; exit 1; };;
+"inspect --format {{.State.Paused}} c1-worker"[23]) cat $HOME/$4 2>/dev/null || { echo "no such object" >&2; return 1; };;
 "pause c1-worker"[23]) [ $(cat $HOME/$2) = false ] && echo true > $HOME/$2;;
 "unpause c1-worker"[23]) [ ! -e $HOME/stuck ] && [ $(cat $HOME/$2) = true ] && echo false > $HOME/$2;;
 "version") ;;
-*) exit 1;;
+*) return 1;;
 esac`})
 	states := func(one, other string) {
 		for name, text := range map[string]string{"c1-worker2": one, "c1-worker3": other} {
@@ -549,7 +548,7 @@ func TestDeadManLooksTwice(t *testing.T) {
 		if n.exists("looked") {
 			t.Errorf("%s: a second look at a runner that is well", name)
 		}
-		n.silentFor(deadManAfter + time.Second)
+		n.silentFor(deadManAfter)
 		_, _ = Node{"n", n}.script(t.Context(), nil, deadman)
 		if !n.exists("looked") || n.exists("ran") != tc.fires || n.exists(at+"fired") != tc.fires {
 			t.Errorf("%s: looked twice %v, fired %v, took its step %v", name, n.exists("looked"), n.exists(at+"fired"), n.exists("ran"))
@@ -579,11 +578,12 @@ func TestDeadManOfTheHost(t *testing.T) {
 		t.Errorf("%s is on %s", clean.Desc, clean.On)
 	}
 	n := onTheHost(t, map[string]string{
+		"date":   standingClock,
 		"setsid": `"$@"; echo ended > $HOME/end`,
 		"sleep": `echo "$1" >> $HOME/sleeps
 alive=$HOME/flatline-` + runID + `/alive
 case $(wc -l < $HOME/sleeps) in
-1|3) touch -d '1 hour ago' $alive;; # the runner is silent
+1|3) touch -d @0 $alive;; # the runner is silent
 2) touch $alive;; # and heard of just in time
 4) ;; # and not heard of any more
 5) cp ${alive%alive}fired $HOME; bash $HOME/clean;;
@@ -618,7 +618,7 @@ esac`})
 	for _, name := range []string{"alive", "fired"} {
 		n.write("flatline-"+runID+"/"+name, "")
 	}
-	old := time.Now().Add(-time.Hour)
+	old := time.Unix(nodeClock, 0)
 	n.must(os.Chtimes(filepath.Join(dir, "alive"), old, old))
 	fired, err := keepAlive(t.Context(), onHost, runID)
 	if info, serr := os.Stat(filepath.Join(dir, "alive")); !fired || err != nil || serr != nil || !info.ModTime().After(old) {

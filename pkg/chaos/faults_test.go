@@ -75,9 +75,9 @@ case $1 in
 -KILL) echo fedcba9876543210fedc > $HOME/container;;
 esac`,
 	"sleep": `[ -e $HOME/etc/manifests/kube-controller-manager.yaml ] || rm -f $HOME/container $HOME/process`,
-	"cp":    `PATH=/usr/bin:/bin cp "$@"`,
-	"mv":    `PATH=/usr/bin:/bin mv "$@"`,
-	"rm":    `PATH=/usr/bin:/bin rm "$@"`,
+	"cp":    `command -p cp "$@"`,
+	"mv":    `command -p mv "$@"`,
+	"rm":    `command -p rm "$@"`,
 }
 
 const (
@@ -97,21 +97,21 @@ func newFaultNode(t *testing.T) *shellNode {
 		n.must(os.MkdirAll(n.path(dir), 0o755))
 	}
 	for name, text := range map[string]string{
-		"profile": "enable -n kill\n", // a builtin would be faster than the stand-in
 		"etc/manifests/kube-controller-manager.yaml": "kind: Pod\n", "role": wholeRole, "binding": wholeBinding, "kubelet": "active\n",
 		"container": "0123456789abcdef0123\n", "process": "Ssl\n", "flatline/" + runID + "/spare.pem": "spare", "pki/kubelet-client-current.pem": "old",
 	} {
 		n.write(name, text)
 	}
 	for name, body := range faultStubs {
-		n.stub(name, `fails=$(cat $HOME/fail 2>/dev/null)
-[[ "${0##*/} $*" == $fails ]] && exit 1
-work() { `+strings.TrimSpace(body)+`
+		n.stub(name, fmt.Sprintf(`local fails
+{ read -r fails < $HOME/fail; } 2>/dev/null
+[[ "%[1]s $*" != $fails ]] || return 1
+work() { %[2]s
 }
 work "$@"
-code=$?
-[[ "${0##*/} $* done" == $fails ]] && exit 1
-exit $code`)
+local code=$?
+[[ "%[1]s $* done" != $fails ]] || return 1
+return $code`, name, strings.TrimSpace(body)))
 	}
 	return n
 }
@@ -469,7 +469,7 @@ func TestUndoThatFails(t *testing.T) {
 	last := undo[len(undo)-1]
 	n.must(os.Remove(n.path("process")))
 	n.run(last.Script)
-	n.stub("pgrep", "exit 3")
+	n.stub("pgrep", "return 3")
 	if _, err := (Node{"n", n}).script(t.Context(), nil, last.Script); err == nil {
 		t.Error("pgrep could not look, and no error")
 	}
@@ -484,7 +484,7 @@ func TestTheManifestIsMovedWhole(t *testing.T) {
 	f := &controllerStopped{}
 	before := n.vital()
 	// The disk is full: a part is written.
-	n.stub("cp", `echo half > "${@: -1}"; exit 1`)
+	n.stub("cp", `echo half > "${@: -1}"; return 1`)
 	if err := f.Inject(t.Context(), target); err == nil {
 		t.Error("no error")
 	}
@@ -494,18 +494,18 @@ func TestTheManifestIsMovedWhole(t *testing.T) {
 		t.Errorf("the disk was full:\n%s", differ(before, n.vital()))
 	}
 	// And on the way back.
-	n.stub("cp", `PATH=/usr/bin:/bin cp "$@"`)
+	n.stub("cp", `command -p cp "$@"`)
 	if err := f.Inject(t.Context(), target); err != nil {
 		t.Fatal(err)
 	}
-	n.stub("cp", `echo half > "${@: -1}"; exit 1`)
+	n.stub("cp", `echo half > "${@: -1}"; return 1`)
 	if _, err := (Node{"n", n}).script(t.Context(), nil, undo[len(undo)-1].Script); err == nil {
 		t.Error("no error")
 	}
 	if n.exists("etc/manifests/kube-controller-manager.yaml") {
 		t.Error("the kubelet sees a half of the manifest")
 	}
-	n.stub("cp", `PATH=/usr/bin:/bin cp "$@"`)
+	n.stub("cp", `command -p cp "$@"`)
 	n.run(undo[len(undo)-1].Script)
 	n.write("process", "Ssl\n")
 	if n.vital() != before {
@@ -801,7 +801,7 @@ func TestTheEndOfAContainerIsNotAFailureToLook(t *testing.T) {
 	target, events := fakeTarget(n, n)
 	target.Spec.Certificate = nil
 	n.stub("crictl", `echo x >> $HOME/looks
-case $(wc -l < $HOME/looks) in 2) exit 1;; 4) ;; *) echo 0123456789abcdef0123;; esac`)
+case $(wc -l < $HOME/looks) in 2) return 1;; 4) ;; *) echo 0123456789abcdef0123;; esac`)
 	if err := (&controllerStopped{}).Inject(t.Context(), target); err != nil {
 		t.Fatal(err)
 	}

@@ -32,9 +32,10 @@ var fileStubs = [][2]string{
 	{"systemctl", `
 case "$*" in
 "stop kubelet")
-  read -r _ _ state _ 2>/dev/null < $HOME/proc/4711/stat
+  local state
+  { read -r _ _ state _ < $HOME/proc/4711/stat; } 2>/dev/null
   [ "$state" != T ] || { echo "it does not end: it is frozen" >&2; return 1; }
-  rm -f $HOME/proc/4711/stat; echo 0 > $HOME/pid;;
+  command -p rm -f $HOME/proc/4711/stat; echo 0 > $HOME/pid;;
 "start kubelet")
   echo "4711 (kubelet) S 1" > $HOME/proc/4711/stat; echo 4711 > $HOME/pid
   [ -d $HOME/pki ] || { mkdir $HOME/pki; echo another > $HOME/pki/kubelet.crt; echo another > $HOME/pki/kubelet.key; };;
@@ -54,7 +55,7 @@ esac`},
 	{"chattr", `
 case "$*" in
 "+i $HOME/pki") touch $HOME/immutable;;
-"-i $HOME/pki") [ -d $HOME/pki ] && rm -f $HOME/immutable;;
+"-i $HOME/pki") [ -d $HOME/pki ] && command -p rm -f $HOME/immutable;;
 *) return 1;;
 esac`},
 	{"kill", `
@@ -64,9 +65,9 @@ case $1 in
 -CONT) echo "4711 (kubelet) S 1" > $HOME/proc/4711/stat;;
 -KILL) echo killed > $HOME/killed;;
 esac`},
-	{"mv", `held "$@" || command mv "$@"`}, {"rm", `held "$@" || command rm "$@"`},
-	{"cp", `command cp "$@"`}, {"ln", `command ln "$@"`}, {"chmod", `command chmod "$@"`}, {"truncate", `command truncate "$@"`},
-	{"install", `command install "$@"`}, {"sync", ""},
+	{"mv", `held "$@" && return 1; command -p mv "$@"`}, {"rm", `held "$@" && return 1; command -p rm "$@"`},
+	{"cp", `command -p cp "$@"`}, {"ln", `command -p ln "$@"`}, {"chmod", `command -p chmod "$@"`}, {"truncate", `command -p truncate "$@"`},
+	{"install", `command -p install "$@"`}, {"sync", ""},
 	{},
 	{"mountpoint", `[ "$*" = "-q $HOME/pki" ] && [ -s $HOME/proc/mounts ]`},
 	{"findmnt", `[ "$*" = "-n -o OPTIONS $HOME/pki" ] && tail -n 1 $HOME/proc/mounts | cut -d' ' -f4 | grep .`},
@@ -83,7 +84,7 @@ func newFileNode(t *testing.T) *shellNode {
 	}
 	const dated = "pki/kubelet-client-2026-01-02-03-04-05.pem"
 	for name, text := range map[string]string{
-		"profile": "enable -n kill\n", "pid": "4711\n", "restarts": "3\n", "proc/mounts": "", "proc/4711/stat": "4711 (kubelet) S 1\n", "fail": "", "journal": "", "unit": "[Service]\n",
+		"pid": "4711\n", "restarts": "3\n", "proc/mounts": "", "proc/4711/stat": "4711 (kubelet) S 1\n", "fail": "", "journal": "", "unit": "[Service]\n",
 		dated: block("CERTIFICATE", make([]byte, 600)), "pki/kubelet.crt": "of the server", "pki/kubelet.key": "key of the server", "flatline/" + runID + "/spare.pem": "spare",
 		"config.yaml": "kind: KubeletConfiguration\nrotateCertificates: true\nstaticPodPath: /etc/kubernetes/manifests\n", "etc/systemd/system/kubelet.service.d/10-kubeadm.conf": "[Service]\n",
 	} {
@@ -93,27 +94,22 @@ func newFileNode(t *testing.T) *shellNode {
 		n.must(os.Chmod(n.path(name), mode))
 	}
 	n.must(os.Symlink(n.path(dated), n.path("pki/kubelet-client-current.pem")))
+	standIn(t, n.root, "held", `
+[ -s $HOME/proc/mounts ] || [ -e $HOME/immutable ] || return 1
+local f
+for f; do case $f in $HOME/pki|$HOME/pki/*) return 0;; esac; done
+return 1`)
 	log := `echo "$call" >> $HOME/calls`
 	for _, s := range fileStubs {
 		if s[0] == "" {
 			log = ":"
 			continue
 		}
-		n.must(os.WriteFile(n.path("bin/"+s[0]), []byte(`#!/bin/sh
-PATH=/usr/sbin:/usr/bin:/sbin:/bin call="${0##*/} $*"
-`+log+`
+		standIn(t, n.root, s[0], fmt.Sprintf(`local fail call="%s $*"
+%s
 IFS= read -r fail < $HOME/fail
-[ "$call" != "$fail" ] || { echo "$call: refused" >&2; exit 1; }
-held() {
-  [ -s $HOME/proc/mounts ] || [ -e $HOME/immutable ] || return 1
-  for f; do case $f in $HOME/pki|$HOME/pki/*) exit 1;; esac; done
-  return 1
-}
-work() { :
-`+s[1]+`
-}
-work "$@"
-`), 0o755))
+[ "$call" != "$fail" ] || { echo "$call: refused" >&2; return 1; }
+%s`, s[0], log, s[1]))
 	}
 	return n
 }

@@ -3,8 +3,10 @@ package chaos
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,22 +47,70 @@ func (n *fakeNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, 
 
 // A shellNode runs scripts with the real bash, below a folder of the test instead
 // of / and with stand-ins for systemctl, systemd-run, kubectl and sleep. Each stand-in
-// writes what it was called with to calls, then does what the test says.
+// writes what it was called with to calls, then does what the test says; it returns,
+// and does not exit.
 type shellNode struct {
 	root string
 	t    *testing.T
 }
 
-func newShellNode(t *testing.T) *shellNode {
+// needLinux skips where a node's scripts cannot be run.
+func needLinux(t testing.TB) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the scripts are for the bash and coreutils of a node")
 	}
+}
+
+// standIn puts a stand-in for a command into a folder. It is a function of each bash
+// that has the environment of that folder, so that a call takes no process; whoever
+// looks for a program, as xargs and timeout do, finds one that calls the function.
+// Nothing that can be run is ever written: a process that another test makes at that
+// moment would have it open, and what is open for writing cannot be run. The options
+// of a script do not reach into its stand-ins.
+func standIn(t testing.TB, dir, name, body string) {
+	t.Helper()
+	program, err := filepath.Abs("testdata/stand-in")
+	if _, there := os.Stat(program); err != nil || there != nil { // without it the real command would be run
+		t.Fatal(err, there)
+	}
+	bin := filepath.Join(dir, "bin")
+	if err := errors.Join(os.MkdirAll(bin, 0o755), os.Symlink(program, filepath.Join(bin, name))); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatal(err)
+	}
+	profile, err := os.OpenFile(filepath.Join(dir, "profile"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(profile, "%s() {\nlocal -\nset +e +o pipefail\n%s\n}\n", name, body)
+	if err := errors.Join(err, profile.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withStandIns is the environment of a shell that has the stand-ins of a folder.
+func withStandIns(dir, home string) []string {
+	return []string{"PATH=" + dir + "/bin:" + os.Getenv("PATH"), "HOME=" + home, "BASH_ENV=" + dir + "/profile"}
+}
+
+// nodeClock is the time in a node whose clock stands still, so that it does not matter
+// how long anything takes. Whatever is written is younger.
+const nodeClock = 1_000_000_000
+
+// standingClock is the body of its date.
+var standingClock = fmt.Sprintf(`case "$*" in
++%%s) echo %[1]d;;
++%%s.%%N) echo %[1]d.000000001;;
+*) echo "date $*" >&2; return 1;;
+esac`, nodeClock)
+
+func newShellNode(t *testing.T) *shellNode {
+	needLinux(t)
 	n := &shellNode{root: t.TempDir(), t: t}
-	for _, dir := range []string{"bin", "flatline", "pki"} {
-		n.must(os.Mkdir(filepath.Join(n.root, dir), 0o755))
+	for _, dir := range []string{"flatline", "pki"} {
+		n.must(os.Mkdir(n.path(dir), 0o755))
 	}
 	for _, name := range []string{"systemctl", "systemd-run", "kubectl", "sleep"} {
-		n.stub(name, "exit 0")
+		n.stub(name, "")
 	}
 	return n
 }
@@ -73,24 +123,30 @@ func (n *shellNode) must(err error) {
 }
 
 func (n *shellNode) stub(name, body string) {
-	text := fmt.Sprintf("#!/bin/bash\necho \"%s $*\" >> %s/calls\n%s\n", name, n.root, body)
-	n.must(os.WriteFile(filepath.Join(n.root, "bin", name), []byte(text), 0o755))
+	standIn(n.t, n.root, name, fmt.Sprintf("echo \"%s $*\" >> %s/calls\n%s", name, n.root, body))
 }
 
-// here puts the folders of a node below the test's.
-func (n *shellNode) here(script string) string {
-	return strings.NewReplacer("/var/lib/flatline", n.root+"/flatline", kubeletConfig, n.root+"/config.yaml", pkiDir, n.root+"/pki",
-		"/etc/kubernetes", n.root+"/etc", "/etc/systemd", n.root+"/etc/systemd", "/proc/", n.root+"/proc/").Replace(script)
+// here puts the folders of a node below another.
+func here(root, script string) string {
+	return strings.NewReplacer("/var/lib/flatline", root+"/flatline", kubeletConfig, root+"/config.yaml", pkiDir, root+"/pki",
+		"/etc/kubernetes", root+"/etc", "/etc/systemd", root+"/etc/systemd", "/proc/", root+"/proc/").Replace(script)
 }
+
+func (n *shellNode) here(script string) string { return here(n.root, script) }
 
 func (n *shellNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error {
-	var stderr bytes.Buffer
-	for i := range argv {
-		argv[i] = n.here(argv[i])
+	var there []string
+	for _, a := range argv {
+		there = append(there, n.here(a))
 	}
+	return shell(ctx, n.root, withStandIns(n.root, n.root), stdin, stdout, there)
+}
+
+// shell runs a command with the environment of a node.
+func shell(ctx context.Context, dir string, env []string, stdin io.Reader, stdout io.Writer, argv []string) error {
+	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Dir = n.root
-	cmd.Env = []string{"PATH=" + n.root + "/bin:" + os.Getenv("PATH"), "HOME=" + n.root, "BASH_ENV=" + n.root + "/profile"}
+	cmd.Dir, cmd.Env = dir, env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%w: %s", err, stderr.String())

@@ -107,6 +107,8 @@ echo nodes=$(` + admin + `get nodes -o jsonpath='{range .items[*]}{.metadata.nam
 // readState reads what a run must leave as it found it, by object.
 func readState(ctx context.Context, nodes map[string]Node, controlPlane string) map[string]map[string]string {
 	state := map[string]map[string]string{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
 	read := func(object string, n Node, script string) {
 		d := map[string]string{}
 		out, err := n.script(ctx, nil, script)
@@ -118,12 +120,15 @@ func readState(ctx context.Context, nodes map[string]Node, controlPlane string) 
 				d[k] = v
 			}
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		state[object] = d
 	}
-	for name, n := range nodes {
-		read("node "+name, n, snapshotScript)
+	all.Go(func() { read("cluster", nodes[controlPlane], clusterScript) })
+	for name, n := range nodes { // at once: each waits for processes in a node
+		all.Go(func() { read("node "+name, n, snapshotScript) })
 	}
-	read("cluster", nodes[controlPlane], clusterScript)
+	all.Wait()
 	return state
 }
 
