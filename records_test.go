@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/flatline-chaos/flatline/internal/record"
@@ -29,10 +30,13 @@ var otherwise = map[string]judge.Outcome{
 	"20261129t232704z-f400": judge.OutcomeSetupFailed,
 }
 
+// recorded reads all runs on record, once.
+var recorded = sync.OnceValues(func() ([]*record.Record, error) { return record.Read([]string{"docs/evidence"}) })
+
 // Rules that change are tried on every run on record: a verdict that changes with
 // them is seen before it lands.
 func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
-	recs, err := record.Read([]string{"docs/evidence"})
+	recs, err := recorded()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +60,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // What today's rules say of every run on record is a file, so that a rule that changes
 // shows what it changes: one line for each verdict, with its value and window.
 func TestVerdictsOfRecordedRuns(t *testing.T) {
-	recs, err := record.Read([]string{"docs/evidence"})
+	recs, err := recorded()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,13 +39,16 @@ func HTML(out io.Writer, tr *judge.Trace, r *judge.Run) error {
 	p.Flags = flagRows(r)
 	p.Deeds = tr.Deeds
 	p.States = stateRows(tr, r)
-	for _, name := range []string{"setup", "create", "steady", "inject", "hold", "undo", "repair", "collect", "delete"} {
+	for _, name := range phases {
 		if s, ok := r.Cost.Phases[name]; ok {
 			p.Phases = append(p.Phases, phaseRow{name, s, 100 * s / max(r.Cost.WallSeconds, s, 1e-9)})
 		}
 	}
 	return render(out, "run", p)
 }
+
+// phases are those of a run, in order.
+var phases = []string{"setup", "create", "steady", "inject", "hold", "undo", "repair", "collect", "delete"}
 
 // SVG writes the drawing alone, for other documents.
 func SVG(out io.Writer, tr *judge.Trace, r *judge.Run) error {

@@ -171,12 +171,12 @@ func outcome(r *judge.Run) string {
 	return fmt.Sprintf("%s, where this experiment is to show %s", r.Outcome, r.Wanted)
 }
 
-// ownPhases lists how long the phases took in which the tool is at work and the experiment
-// is not: " (setup 1, steady 4, ...)".
+// ownPhases lists how long the phases took that are overhead, all or in part: those of the
+// cluster have a number of their own, and the hold is the experiment's.
 func ownPhases(c judge.Cost) string {
 	var s []string
-	for _, phase := range []string{"setup", "steady", "inject", "undo", "repair", "collect"} {
-		if took, ok := c.Phases[phase]; ok {
+	for _, phase := range phases {
+		if took, ok := c.Phases[phase]; ok && !slices.Contains([]string{"create", "hold", "delete"}, phase) {
 			s = append(s, fmt.Sprintf("%s %.1f", phase, took))
 		}
 	}

@@ -16,8 +16,9 @@ import (
 // for them. Where as many that were measured near the step took longer than that, the
 // window is wider by the difference. All values but Trips are seconds.
 //
-// What is measured is never the step that is judged, nor the node that is broken: a
-// single slow step on a quick machine makes no window wider.
+// Measured are the API server, nodes that are not meddled with, and never the node that
+// is broken or how long a controller took to act: a controller or kubelet that stands
+// still on a quick machine makes no window wider.
 type Machine struct {
 	Trips   int     `json:"trips"`
 	Room    float64 `json:"room"`
@@ -55,7 +56,7 @@ func (w Window) Rule() string {
 	if w.trips == 0 || w.Machine != nil { // then Why tells more
 		return w.Why
 	}
-	return join(w.Why, fmt.Sprintf("%g s of it for %d requests of the machine", round2(w.room), w.trips))
+	return join(w.Why, fmt.Sprintf("%g s of it is for the machine: %d requests", round2(w.room), w.trips))
 }
 
 // A trip is one request, or the start of one process, and how long it took.
@@ -75,11 +76,15 @@ func answeredIn(e observe.Event) time.Duration {
 	return max(0, took)
 }
 
-// tripOf reads from an event how long a trip took that somebody else made than those who
-// are judged: the server over a write, a kubelet that is not meddled with over the
-// renewal of its Lease (its renewTime is the moment before the request), the shell that
-// watches such a node over starting a process, or over waking up. at is the time of
-// the event since the start of the timeline. A renewal that took longer than its client
+// accepted says whether an event is a write that the API server has accepted.
+func accepted(e observe.Event) bool {
+	return e.Source == "audit" && strings.HasPrefix(e.Detail["code"], "2") && slices.Contains([]string{"create", "update", "patch", "delete"}, e.Type)
+}
+
+// tripOf reads from an event how long a trip took: the API server over a write, a kubelet
+// that is not meddled with over the renewal of its Lease (its renewTime is the moment
+// before the request), the shell that watches such a node over starting a process, or over
+// waking up. at is the time of the event since the start of the timeline. A renewal that took longer than its client
 // waits for an answer is none: the times contradict each other.
 func tripOf(e observe.Event, at, patience time.Duration, meddled func(node string) bool) (trip, bool) {
 	kind, name, _ := strings.Cut(e.Object, " ")
@@ -92,7 +97,7 @@ func tripOf(e observe.Event, at, patience time.Duration, meddled func(node strin
 	}
 	var took time.Duration
 	switch {
-	case e.Source == "audit" && slices.Contains([]string{"create", "update", "patch", "delete"}, e.Type) && strings.HasPrefix(e.Detail["code"], "2"):
+	case accepted(e):
 		took = answeredIn(e)
 		if sent, err := time.Parse(time.RFC3339Nano, e.Detail["renew"]); kind == "leases" && e.Detail["ns"] == "kube-node-lease" && err == nil && !meddled(name) {
 			if d := e.Stamp.Sub(sent); d <= patience {
@@ -105,9 +110,9 @@ func tripOf(e observe.Event, at, patience time.Duration, meddled func(node strin
 	return trip{at - took, at}, took > 0
 }
 
-// pace notes how long a trip took. A kubelet waits for the answer to a renewal as long as
+// measure notes how long a trip took. A kubelet waits for the answer to a renewal as long as
 // its Lease lasts (cmd/kubelet/app/server.go: the timeout of the heartbeat client).
-func (f *Fold) pace(e observe.Event, at time.Duration) {
+func (f *Fold) measure(e observe.Event, at time.Duration) {
 	meddled := func(node string) bool { n := f.nodes[node]; return n == nil || n.target }
 	if t, ok := tripOf(e, at, f.tim.D, meddled); ok {
 		f.trips = append(f.trips, t)
@@ -148,38 +153,39 @@ func (f *Fold) interval(at time.Duration) time.Duration {
 	return f.tim.I() + max(0, row(f.near(at), 2)-requested)
 }
 
-// widen gives a window what the machine needed: above for the trips that lie in it,
-// below because a write may be known to others for as long as its answer took before
-// the audit log stamps it.
-func (f *Fold) widen(k Key, w Window) (wide Window) {
+// widen gives a window what the machine needed for the trips that lie in it.
+func (f *Fold) widen(k Key, w Window) Window {
+	if m := f.needs(k, w); m.Added > 0 {
+		if w.quick == nil {
+			w.quick = slices.Clone(w.Intervals)
+		}
+		for i := range w.Intervals {
+			w.Intervals[i].Max += m.Added
+		}
+		w.Machine, w.slow = &m, join(w.slow, m.String())
+	}
+	w.Why = join(w.Why, w.slow)
+	return w
+}
+
+// needs is what the machine needed of a window. A window that has not begun is a forecast.
+func (f *Fold) needs(k Key, w Window) Machine {
 	from, ok := f.Get(w.after)
-	if w.Class != Derived || !ok { // without its beginning it is a forecast
-		return w
+	if w.Class != Derived || w.trips == 0 || !ok {
+		return Machine{}
 	}
 	end := f.now
 	if m, ok := f.Get(k); ok {
 		end = m.At
 	}
 	took := f.near(from.At, end)
+	if len(took) == 0 {
+		return Machine{}
+	}
 	needs := row(took, w.trips).Seconds()
-	defer func() { wide.Why = join(wide.Why, wide.slow) }()
-	m := Machine{Trips: w.trips, Room: w.room, Took: round(needs), Added: needs - w.room}
-	if m.Added <= 0 || w.trips == 0 {
-		return w
-	}
-	m.Slowest = round(took[0].Seconds())
-	if most := share * w.Max(); m.Added > most {
-		m.Added, m.TooSlow = most, true
-	}
-	m.Added = round(m.Added)
-	if w.quick == nil {
-		w.quick = slices.Clone(w.Intervals)
-	}
-	for i := range w.Intervals {
-		w.Intervals[i].Max += m.Added
-	}
-	w.Machine, w.slow = &m, join(w.slow, m.String())
-	return w
+	most := share * w.Max()
+	return Machine{Trips: w.trips, Room: w.room, Took: round(needs), Slowest: round(took[0].Seconds()),
+		Added: round(min(needs-w.room, most)), TooSlow: needs-w.room > most}
 }
 
 // A Pace is how promptly the machine worked in a run: what was measured of it, in

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ import (
 // controller took a second, and a watch was late.
 func TestSlowMachinesOnRecord(t *testing.T) {
 	for file, tc := range map[string]struct{ milestone, why string }{
-		"csr-denied-slow-machine":        {PodsUnready, "the machine: a pass with 6 updates and 1 conflicts took 1.08 s"},
+		"csr-denied-slow-machine":        {PodsUnready, "the machine: a pass of 6 updates, 1 of them in conflict, took 1.08 s"},
 		"kubelet-stopped-loaded-machine": {TaintsGone, "NoExecute goes in the next pass"},
 	} {
 		t.Run(file, func(t *testing.T) {
@@ -38,6 +39,25 @@ func TestSlowMachinesOnRecord(t *testing.T) {
 	}
 }
 
+// A pass that took long is believed as far as the machine was seen to be slow: who takes
+// away what shows that has a missed window.
+func TestASlowPassNeedsASlowMachine(t *testing.T) {
+	tl, err := observe.ReadTimelineFile("testdata/csr-denied-slow-machine.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range tl.Events { // the renewals are there, and nobody knows how long they took
+		d := maps.Clone(e.Detail)
+		delete(d, "renew")
+		tl.Events[i].Detail = d
+	}
+	r := judged(t, tl)
+	i := slices.IndexFunc(r.Milestones, func(m Result) bool { return m.Name == PodsUnready })
+	if m := r.Milestones[i]; m.Verdict != Fail || m.Window.String() != "[-0.05, 0.8] or [0.95, 1.81]" {
+		t.Errorf("%s: %s in %s", m.Title(), m.Verdict, m.Window)
+	}
+}
+
 // slow makes all renewals of the nodes that are not meddled with take so long.
 func slow(by time.Duration) func(*testing.T, *observe.Timeline) {
 	return func(t *testing.T, tl *observe.Timeline) {
@@ -46,10 +66,7 @@ func slow(by time.Duration) func(*testing.T, *observe.Timeline) {
 			if e.Source != "audit" || err != nil || !strings.HasPrefix(e.Object, "leases ") {
 				continue
 			}
-			d := map[string]string{}
-			for k, v := range e.Detail {
-				d[k] = v
-			}
+			d := maps.Clone(e.Detail)
 			d["renew"] = sent.Add(-by).Format(time.RFC3339Nano)
 			tl.Events[i].Detail = d
 		}

@@ -354,7 +354,7 @@ func (f *Fold) Add(e observe.Event) []*Milestone {
 	f.clock.note(e)
 	at := f.When(e)
 	f.now = max(f.now, at)
-	f.pace(e, at)
+	f.measure(e, at)
 	f.took = answeredIn(e)
 	kind, name, _ := strings.Cut(e.Object, " ")
 	switch e.Source {
@@ -633,13 +633,14 @@ func (f *Fold) stalled(node string, n *nodeState) {
 		return
 	}
 	n.silent = true
-	at := f.took
-	f.took = n.renewalIn
-	defer func() { f.took = at }()
+	k := Key{LeaseStalled, node, ""}
 	for _, source := range []string{"audit", "watch"} {
 		if last, ok := n.renewed[source]; ok {
-			f.mark(Key{LeaseStalled, node, ""}, source, last, "")
+			f.mark(k, source, last, "")
 		}
+	}
+	if m, ok := f.got[k]; ok { // noticed by another event than the renewal
+		m.took = n.renewalIn
 	}
 }
 

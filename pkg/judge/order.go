@@ -10,11 +10,12 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
-// byCause puts events, given as they arrived, in the order in which they came about. What a server or a node has stamped stands at
-// its stamp. What a watch delivers has none: its arrival is the latest time at which it
-// can have come about, and it stands at the write that made it, where the audit log has
-// that, behind what the same watch has delivered before. A watch that is late on a busy
-// machine does not put an old state behind newer ones.
+// byCause puts events, given as they arrived, in the order in which they came about. What
+// a server or a node has stamped stands at its stamp. What a watch delivers has none: its
+// arrival is the latest time at which it can have come about, and it stands at the write
+// that made it, where the audit log has that, behind what the same watch has delivered
+// before. A watch that is late on a busy machine does not put an old state behind newer
+// ones.
 func byCause(events []observe.Event, c *clock) []observe.Event {
 	type placed struct {
 		observe.Event
@@ -61,7 +62,7 @@ type causes struct {
 func newCauses(events []observe.Event, c *clock) *causes {
 	s := &causes{map[string]time.Duration{}, map[string][]time.Duration{}, map[string]string{}, map[string]string{}}
 	for _, e := range events {
-		if e.Source != "audit" || !strings.HasPrefix(e.Detail["code"], "2") || e.Type == "get" || e.Type == "list" || e.Type == "watch" {
+		if !accepted(e) {
 			continue
 		}
 		at := c.when(e)

@@ -311,9 +311,9 @@ func (f *Fold) podsUnready(node string) Window {
 		if unknown, ok := f.Get(w.after); ok && i == 0 {
 			from = unknown.At
 		}
-		took := (p.to - from).Seconds()
+		took := 0.0 // where nothing near it was measured, its length is not believed at all
 		if near := f.near(p.from, p.to); len(near) > 0 {
-			took = min(took, float64(p.updates+1)*near[0].Seconds())
+			took = min((p.to - from).Seconds(), float64(p.updates+1)*near[0].Seconds())
 		}
 		before += took
 		passes := float64(i + 1)
@@ -321,7 +321,7 @@ func (f *Fold) podsUnready(node string) Window {
 		if before+again > most {
 			w.quick = append(slices.Clone(w.Intervals), in)
 			in.Max += before + again - most
-			w.slow = fmt.Sprintf("the machine: a pass with %d updates and %d conflicts took %.2f s", p.updates, p.conflicts, took)
+			w.slow = fmt.Sprintf("the machine: a pass of %d updates, %d of them in conflict, took %.2f s", p.updates, p.conflicts, took)
 		}
 		w.Intervals = append(w.Intervals, in)
 	}
