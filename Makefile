@@ -1,8 +1,16 @@
 # Each target is one line; what it does is in hack/ and in the flatline binary.
 .DEFAULT_GOAL := help
-PROFILE ?= default
-KEEP ?= never
-COUNT ?= 6
+
+# Set on the command line of make, and nowhere else: what a shell happens to export
+# under such a common name is not meant for a cluster.
+ARGUMENTS := NAME PROFILE SET KEEP HOLD CLUSTER COUNT DRY_RUN EACH SHARD ALLOW_FLAPPING COL GATE O A B RUN LABEL FUZZTIME N PHASES REUSE ENGINE_RESTART
+$(foreach v,$(ARGUMENTS),$(if $(findstring environment,$(origin $v)),$(eval override $v :=)))
+
+# q is one word for the shell, whatever is in it.
+q = '$(subst ','\'',$1)'
+sets = $(foreach s,$(SET),--set $(call q,$s))
+profile = --profile $(call q,$(or $(PROFILE),default))
+runs = $(foreach r,$(RUN),$(call q,$r))
 
 .PHONY: help
 help: ## Show this list
@@ -10,19 +18,19 @@ help: ## Show this list
 
 .PHONY: experiment
 experiment: setup ## Run one experiment: make experiment NAME=csr-denied PROFILE=fast [SET=component.flag=value]
-	@bin/flatline run "$(NAME)" --profile "$(PROFILE)" $(foreach s,$(SET),--set "$(s)") --keep "$(KEEP)" $(if $(HOLD),--hold) $(if $(CLUSTER),--cluster "$(CLUSTER)")
+	@bin/flatline run $(call q,$(NAME)) $(profile) $(sets) --keep $(call q,$(or $(KEEP),never)) $(if $(HOLD),--hold) $(if $(CLUSTER),--cluster $(call q,$(CLUSTER)))
 
 .PHONY: tune
 tune: setup ## Run an experiment under several values of flags and compare: make tune NAME=kubelet-stopped PROFILE=fast SET='kube-controller-manager.node-monitor-grace-period=8s,12s,16s' COUNT=6 [DRY_RUN=1] [EACH=1] [SHARD=1/2]
-	@bin/flatline tune "$(NAME)" --profile "$(PROFILE)" $(foreach s,$(SET),--set "$(s)") --count "$(COUNT)" $(if $(DRY_RUN),--dry-run) $(if $(EACH),--each) $(if $(SHARD),--shard "$(SHARD)") $(if $(ALLOW_FLAPPING),--allow-flapping)
+	@bin/flatline tune $(call q,$(NAME)) $(profile) $(sets) --count $(call q,$(or $(COUNT),6)) $(if $(DRY_RUN),--dry-run) $(if $(EACH),--each) $(if $(SHARD),--shard $(call q,$(SHARD))) $(if $(ALLOW_FLAPPING),--allow-flapping)
 
 .PHONY: knobs
 knobs: setup ## Which flag governs detection: change one at a time, and hold what each does against the model (half an hour)
-	@hack/knobs "$(COUNT)"
+	@hack/knobs $(call q,$(or $(COUNT),6))
 
 .PHONY: compare
 compare: setup-binary ## Compare recorded runs: make compare A=DIR B=DIR, or COL=component.flag RUN="DIR ..." [O=markdown] [GATE=1]
-	@bin/flatline compare $(if $(COL),--col "$(COL)") $(if $(GATE),--exit-code) $(if $(O),-o "$(O)") $(if $(A)$(B),"$(A)" "$(B)",$(RUN))
+	@bin/flatline compare $(if $(COL),--col $(call q,$(COL))) $(if $(GATE),--exit-code) $(if $(O),-o $(call q,$(O))) $(if $(A)$(B),$(call q,$(A)) $(call q,$(B)),$(runs))
 
 .PHONY: bench
 bench: ## How long it takes to draw a report, to read a long timeline, and to compare 1,000 runs
@@ -30,7 +38,7 @@ bench: ## How long it takes to draw a report, to read a long timeline, and to co
 
 .PHONY: plan
 plan: setup-binary ## Say what an experiment would do and expect, without Docker: make plan NAME=csr-denied
-	@bin/flatline plan "$(NAME)" --profile "$(PROFILE)" $(foreach s,$(SET),--set "$(s)")
+	@bin/flatline plan $(call q,$(NAME)) $(profile) $(sets)
 
 .PHONY: test
 test: setup ## Run every check and test, the smoke suite on a real cluster included
@@ -38,38 +46,38 @@ test: setup ## Run every check and test, the smoke suite on a real cluster inclu
 
 .PHONY: suite
 suite: setup ## Run experiments as Ginkgo specs: make suite LABEL='tier:smoke' [GINKGO_FOCUS=...] [GINKGO_ARGS=...]
-	@hack/suite "$(LABEL)"
+	@hack/suite $(call q,$(LABEL))
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, two minutes each: make fuzz [FUZZTIME=2m]
-	@hack/fuzz "$(or $(FUZZTIME),2m)"
+	@hack/fuzz $(call q,$(or $(FUZZTIME),2m))
 
 .PHONY: judge
 judge: setup-binary ## Judge recorded runs by today's rules: make judge RUN=_artifacts/csr-denied/latest
-	@bin/flatline judge $(RUN)
+	@bin/flatline judge $(runs)
 
 .PHONY: report
 report: setup-binary ## Draw recorded runs, one or several over one another: make report RUN="_artifacts/csr-denied/latest ..."
-	@bin/flatline report $(RUN)
+	@bin/flatline report $(runs)
 
 .PHONY: claims
 claims: setup-binary ## Hold the statements of the reference document against the runs on record
 	@bin/flatline claims docs/evidence
 
 .PHONY: kill-test
-kill-test: setup ## Kill the runner on real clusters, N times in each phase, and heal: make kill-test N=3 [NAME=node-paused]
-	@hack/kill-test "$(N)" $(NAME)
+kill-test: setup ## Kill the runner on real clusters, N times in each phase of each experiment, and heal: make kill-test N=1 [NAME=node-paused] [PHASES='hold nodes'] [REUSE=1] [ENGINE_RESTART=1]
+	@hack/kill-test $(call q,$(N)) $(if $(NAME),$(call q,$(NAME)))
 
 .PHONY: tune-test
 tune-test: setup ## Kill a sweep on a real cluster, continue it, and make it as two shards: a quarter of an hour
 	@hack/tune-test
 
 .PHONY: heal
-heal: setup-binary ## Put right what a run left behind: make heal RUN=_artifacts/csr-denied/latest
-	@bin/flatline heal "$(RUN)"
+heal: any-binary ## Put right what a run left behind, or all runs: make heal [RUN=_artifacts/csr-denied/latest]
+	@bin/flatline heal $(if $(RUN),$(call q,$(RUN)))
 
 .PHONY: clean
-clean: setup-binary ## Delete every cluster that flatline made
+clean: any-binary ## Delete every cluster that flatline made
 	@bin/flatline clean
 
 .PHONY: list
@@ -82,7 +90,11 @@ setup: ## Make all that is needed: Docker engine, binary, node image
 
 .PHONY: setup-binary
 setup-binary:
-	@CGO_ENABLED=0 go build -trimpath -o bin/flatline .
+	@hack/binary
+
+.PHONY: any-binary
+any-binary:
+	@hack/binary --any
 
 .PHONY: unsetup
 unsetup: ## Take back what the set-up changed on this machine
