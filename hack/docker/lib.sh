@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the scripts of this folder and by hack/unsetup. Works with the
+# Sourced by the scripts of this folder, hack/unsetup and hack/browser/setup. Works with the
 # bash 3.2 of macOS, where an engine can at least be used.
 # shellcheck disable=SC2034 # many of these are for the sourcing script
 
@@ -120,6 +120,19 @@ dockerd_pid() {
 	pid=$(cat "$dockerd_pid_file" 2>/dev/null) || return 1
 	runs "$pid" dockerd || return 1
 	printf '%s' "$pid"
+}
+
+# stop_dockerd PID START-TIME ends the engine, if it is still that process.
+stop_dockerd() {
+	local pid=$1 time=$2 try
+	if [[ $(start_time "$pid") != "$time" ]] || ! runs "$pid" dockerd; then return 0; fi
+	say "  stopping dockerd, process $pid"
+	kill "$pid"
+	for ((try = 0; try < 300; try++)); do
+		[[ $(start_time "$pid") == "$time" ]] || return 0
+		sleep 0.1
+	done
+	fail "dockerd, process $pid, does not end"
 }
 
 # reload_engine makes the engine read daemon.json again. The default runtime is
