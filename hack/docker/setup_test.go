@@ -23,7 +23,9 @@ info) cat "$STUB/info" 2>/dev/null ;;
 import) cat >/dev/null ;;
 run) if [ -e "$STUB/run-error" ]; then cat "$STUB/run-error" >&2; exit 125; fi ;;
 exec) cat "$STUB/limits" ;;
-ps) cat "$STUB/ps" 2>/dev/null || true ;;
+ps) case $* in *--no-trunc*) cat "$STUB/ids" ;; *) cat "$STUB/ps" ;; esac 2>/dev/null || true ;;
+inspect) cat "$STUB/inspect" ;;
+image) exit 1 ;;
 esac
 `
 
@@ -94,6 +96,18 @@ func (h *host) write(name, text string) {
 	}
 	if err := os.WriteFile(h.path(name), []byte(text), 0o755); err != nil {
 		h.t.Fatal(err)
+	}
+}
+
+// private demands that only its owner can read a file.
+func (h *host) private(name string) {
+	h.t.Helper()
+	info, err := os.Stat(h.path(name))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		h.t.Errorf("%s has mode %v, want 0600", name, info.Mode().Perm())
 	}
 }
 
@@ -300,6 +314,7 @@ func TestRuntimeComesAndGoes(t *testing.T) {
 			if r.code != 0 || !strings.Contains(r.stderr, "Changes to this machine") {
 				t.Fatalf("setup: %+v", r)
 			}
+			h.private("state/daemon.json.written")
 			merged := h.read("etc/daemon.json")
 			if !strings.Contains(merged, `"default-runtime": "flatline-runc"`) || !strings.Contains(merged, h.path("lib/flatline-runc")) {
 				t.Errorf("merged daemon.json: %s", merged)
@@ -332,12 +347,16 @@ func TestUnsetupKeepsLaterEdits(t *testing.T) {
 		t.Fatalf("setup: %+v", r)
 	}
 	h.write("etc/daemon.json", strings.Replace(h.read("etc/daemon.json"), "{\n", "{\n  \"debug\": true,\n", 1))
+	if err := os.Chmod(h.path("etc/daemon.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if r := h.with("hack/unsetup", lacking); r.code != 0 {
 		t.Fatalf("unsetup: %+v", r)
 	}
 	if got, want := h.read("etc/daemon.json"), "{\n  \"debug\": true\n}\n"; got != want {
 		t.Errorf("daemon.json %q, want %q", got, want)
 	}
+	h.private("etc/daemon.json")
 }
 
 func TestDaemonJSONThatCannotTakeTheRuntime(t *testing.T) {
@@ -376,6 +395,136 @@ func TestUnsetupRefusesWhileInUse(t *testing.T) {
 	}
 	if got := h.read("state/host-changes.tsv"); got != line {
 		t.Errorf("changes became %q", got)
+	}
+}
+
+// A stopped container keeps the runtime that it was made with, and starts with no other.
+func TestUnsetupRefusesWhileARuntimeIsNeeded(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(*host)
+		part    string // of the refusal; without it there is none
+	}{
+		"stopped": {func(h *host) {
+			h.engine("flatline-runc", "overlay2", 8*gib)
+			h.write("ids", "01\n02\n")
+			h.write("inspect", "flatline-runc /db\nrunc /web\n")
+		}, "made with the runtime flatline-runc"},
+		"not to be asked": {func(h *host) {
+			h.engine("flatline-runc", "overlay2", 8*gib)
+			h.write("ids", "01\n")
+		}, "does not say which runtime"},
+		"others": {func(h *host) {
+			h.engine("flatline-runc", "overlay2", 8*gib)
+			h.write("ids", "02\n")
+			h.write("inspect", "runc /web\n")
+		}, ""},
+		"the engine is down": {func(h *host) {
+			h.write("etc/daemon.json", `{"data-root": "`+h.path("data")+`"}`)
+			h.write("data/containers/01/hostconfig.json", `{"Binds":null,"Runtime":"flatline-runc","Isolation":""}`)
+			h.write("data/containers/01/config.v2.json", `{"ID":"01","Name":"/db","MountPoints":{"/d":{"Name":"volume"}}}`)
+			h.write("data/containers/02/hostconfig.json", `{"Runtime":"runc"}`)
+			h.write("data/containers/02/config.v2.json", `{"Name":"/web"}`)
+		}, "made with the runtime"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			line := "2026-01-01T00:00:00Z\tfile\t" + h.path("lib/flatline-runc") + "\t-\t-\n"
+			h.write("state/host-changes.tsv", line)
+			test.prepare(h)
+			r := h.with("hack/unsetup", "is_root() { :; }; daemon_json=$STUB/etc/daemon.json")
+			if test.part == "" {
+				if r.code != 0 {
+					t.Errorf("got %+v", r)
+				}
+				return
+			}
+			if r.code != 3 || !strings.Contains(r.stderr, test.part) || strings.Contains(r.stderr, "web") {
+				t.Errorf("got %+v", r)
+			}
+			if test.part != "does not say which runtime" && !strings.HasSuffix(r.stderr, ":\ndb\n") {
+				t.Errorf("the container is not named: %s", r.stderr)
+			}
+			if got := h.read("state/host-changes.tsv"); got != line {
+				t.Errorf("changes became %q", got)
+			}
+		})
+	}
+}
+
+// stubAptGet notes how it was called and has one package to install; it fails to.
+const stubAptGet = `#!/bin/sh
+echo "$*" >>"$STUB/apt"
+case " $* " in
+*" -s "*) echo "Inst mmdebstrap (1.3 stub)" ;;
+*" install "*) echo "E: not here"; exit 100 ;;
+esac
+`
+
+// What the build of the node image takes of Debian is on the list of changes, as all is.
+func TestPackagesOfTheNodeImage(t *testing.T) {
+	h := newHost(t)
+	h.engine("runc", "overlay2", 8*gib)
+	h.write("os-release", "ID=debian\n")
+	h.write("bin/apt-get", strings.Replace(stubAptGet, "exit 100", "exit 0", 1))
+	const debian = "is_root() { :; }; os_release=$STUB/os-release; find_missing() { packages=(mmdebstrap); }"
+	r := h.with("hack/docker/host-check", debian)
+	if r.code != 0 || !strings.Contains(r.stderr, "Changes to this machine") || !strings.Contains(r.stderr, "install the Debian packages mmdebstrap, to build the node image") {
+		t.Errorf("got %+v", r)
+	}
+	if changes := h.read("state/host-changes.tsv"); !strings.Contains(changes, "\tpackage\tmmdebstrap\t") {
+		t.Errorf("recorded %q", changes)
+	}
+
+	h = newHost(t)
+	h.engine("runc", "overlay2", 8*gib)
+	h.with("hack/docker/host-check", debian+"; is_root() { return 1; }").oneError(t, "the node image is built with the Debian packages mmdebstrap: install them")
+	if r := h.with("hack/docker/host-check", "find_missing() { packages=(); }"); r.code != 0 || r.stderr != "" {
+		t.Errorf("nothing is missing: %+v", r)
+	}
+}
+
+// The build itself comes to apt-get only through that list.
+func TestBuildInstallsNothingUnrecorded(t *testing.T) {
+	h := newHost(t)
+	h.engine("runc", "overlay2", 8*gib)
+	h.write("bin/apt-get", stubAptGet)
+	h.write("bin/id", "#!/bin/sh\necho 0\n")
+	h.write("env", `command() { if [[ ${2-} == mmdebstrap ]]; then return 1; fi; builtin command "$@"; }`+"\n")
+	h.env = append(h.env, "FLATLINE_CACHE="+h.path("cache"), "BASH_ENV="+h.path("env"))
+	r := h.run(filepath.Join(h.repo, "hack/nodeimage/build"))
+	if r.code != 3 {
+		t.Errorf("got %+v", r)
+	}
+	// On Debian it tries; elsewhere it says what is missing.
+	if calls := h.read("apt"); calls != "" && !strings.Contains(h.read("state/host-changes.tsv"), "\tpackage\tmmdebstrap\t") {
+		t.Errorf("apt-get was called for\n%sand nothing is recorded", calls)
+	}
+}
+
+func TestRestartEndsTheEngineAndSetsItUp(t *testing.T) {
+	h := newHost(t)
+	h.write("old/dockerd", "#!/bin/sh\nread line <\"$STUB/end\"\n")
+	h.write("new/setup", "#!/bin/sh\necho set up\n")
+	if err := syscall.Mkfifo(h.path("end"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := exec.Command(h.path("old/dockerd"))
+	old.Env = h.env
+	if err := old.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end, err := os.OpenFile(h.path("end"), os.O_WRONLY, 0) // it runs, and waits for a line
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	h.write("docker.pid", fmt.Sprint(old.Process.Pid))
+	r := h.with("hack/docker/restart", "is_root() { :; }; has_systemd() { return 1; }; docker_dir=$STUB/new dockerd_pid_file=$STUB/docker.pid")
+	if r.code != 0 || r.stdout != "set up\n" {
+		t.Errorf("got %+v", r)
+	}
+	if err := old.Wait(); err == nil || !strings.Contains(err.Error(), "terminated") {
+		t.Errorf("the old engine: %v, want it terminated", err)
 	}
 }
 
@@ -498,11 +647,11 @@ func TestWholeSetup(t *testing.T) {
 	h.engine("runc", "overlay2", 8*gib)
 	h.write("repo/go.mod", "module stub\n\ngo 1.26\n")
 	h.write("repo/main.go", stubMain)
-	if out, err := exec.Command("cp", "-r", filepath.Join(h.repo, "hack/docker"), filepath.Join(h.repo, "hack/setup"), h.path("repo/")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "-r", filepath.Join(h.repo, "hack/docker"), filepath.Join(h.repo, "hack/setup"), filepath.Join(h.repo, "hack/binary"), h.path("repo/")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	h.write("repo/hack/.keep", "")
-	for _, name := range []string{"docker", "setup"} {
+	for _, name := range []string{"docker", "setup", "binary"} {
 		if err := os.Rename(h.path("repo/"+name), h.path("repo/hack/"+name)); err != nil {
 			t.Fatal(err)
 		}
