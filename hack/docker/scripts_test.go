@@ -122,7 +122,7 @@ printf 'outcome: pass\n_artifacts/x/mine\n'
 	}
 	out, err := exec.Command("gzip", "-dc", h.path("repo/docs/evidence/x-fast/mine.jsonl.gz")).Output()
 	if err != nil || string(out) != "mine\n" {
-		t.Errorf("on record: %q, %v", out, err)
+		t.Fatalf("on record: %q, %v", out, err)
 	}
 	h.clone("#!/bin/sh\nexit 3\n")
 	h.run(h.path("repo/hack/evidence"), "x", "fast", "2").oneError(t, "the run left no record, exit code 3")

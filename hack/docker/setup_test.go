@@ -521,6 +521,7 @@ func TestRestartEndsTheEngineAndSetsItUp(t *testing.T) {
 	h.write("docker.pid", fmt.Sprint(old.Process.Pid))
 	r := h.with("hack/docker/restart", "is_root() { :; }; has_systemd() { return 1; }; docker_dir=$STUB/new dockerd_pid_file=$STUB/docker.pid")
 	if r.code != 0 || r.stdout != "set up\n" {
+		old.Process.Kill()
 		t.Errorf("got %+v", r)
 	}
 	if err := old.Wait(); err == nil || !strings.Contains(err.Error(), "terminated") {
