@@ -145,7 +145,7 @@ func (b *birth) kubelet(ctx context.Context, n *Node) error {
 func (b *birth) exit(component string, times int, log string) error {
 	words := lastWords(log)
 	b.words[component] = words
-	if !waiting.MatchString(words) {
+	if !patient(words) {
 		b.exits[component] += times
 	}
 	if hopeless(b.exits[component], words) {
@@ -186,10 +186,20 @@ var misconfigured = regexp.MustCompile(`(?i)unknown (shorthand )?flag|unrecogniz
 	`invalid (argument|value|boolean value) .+ for|is not a valid flag|invalid configuration|` +
 	`failed to (parse|validate|verify|load)( \w+)? (flags?|config)`)
 
+// slow matches words of a component that somebody else took too long for, or that was
+// stopped while it started: the machine may be busy, and the limit on the creation ends it.
+var slow = regexp.MustCompile(`(?i)\btim(e|ed)[ -]?out\b|too (slow|long)|within the (requested|allotted) time|in the time allotted|` +
+	`\bcancell?ed\b|connection reset|broken pipe|leader changed|no leader|code = unavailable|too many requests|not (yet )?ready|PostStartHook "[^"]*" failed`)
+
+// patient tells whether words are no reason to give a component up, however often it says them.
+func patient(words string) bool {
+	return waiting.MatchString(words) || slow.MatchString(words) && !misconfigured.MatchString(words)
+}
+
 // hopeless tells whether a component that crashed so often, last with these words, will ever come up.
 func hopeless(exits int, words string) bool {
 	switch {
-	case waiting.MatchString(words):
+	case patient(words):
 		return false
 	case misconfigured.MatchString(words):
 		return exits >= 1

@@ -86,6 +86,10 @@ func TestHopeless(t *testing.T) {
 		{`Get "https://172.18.0.2:6443/api": dial tcp 172.18.0.2:6443: connect: connection refused`, 0},
 		{"leaderelection lost", 0},
 		{"context deadline exceeded", 0},
+		{"etcdserver: request timed out, possibly due to previous leader failure", 0},
+		{`PostStartHook "start-service-ip-repair-controllers" failed: unable to perform initial IP and Port allocation check`, 0},
+		{"rpc error: code = Unavailable desc = etcdserver: leader changed", 0},
+		{`invalid argument "x" for "--request-timeout" flag: time: invalid duration "x"`, 1}, // names a time, and is wrong all the same
 	} {
 		var got int
 		for exits := 5; exits > 0; exits-- {

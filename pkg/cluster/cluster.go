@@ -61,9 +61,11 @@ type Cluster struct {
 // ErrNotFound says that there is no cluster of ours with that name.
 var ErrNotFound = errors.New("no cluster of ours has that name")
 
+// Limits that end what hangs, far above what the slowest machine takes.
 const (
-	createTimeout = 15 * time.Minute
-	deleteTimeout = 3 * time.Minute
+	createTimeout  = 45 * time.Minute
+	deleteTimeout  = 15 * time.Minute
+	requestTimeout = time.Minute // one request to the API server
 )
 
 // Create creates the cluster and returns once every node is Ready. Progress gets a
@@ -160,7 +162,7 @@ func interruptible(ctx context.Context, name string, create func() error) error 
 	}
 	for {
 		// An error here comes again, and counts, when the rest is removed.
-		removing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		removing, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 		_ = removeContainers(removing, name)
 		cancel()
 		select {
@@ -219,7 +221,7 @@ func (c *Cluster) get(ctx context.Context, path, accept string) ([]byte, error) 
 
 // request makes one request without a body to the API server.
 func (c *Cluster) request(ctx context.Context, method, path, accept string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	client, err := rest.HTTPClientFor(c.rest)
 	if err != nil {

@@ -24,7 +24,7 @@ type Choice struct {
 	Override     string        // what the user asked for; nothing else is tried then
 	Built        string        // tag that our own build recipe gives; "" takes the highest version among flatline/node:v*
 	Default      string        // image for where a registry is reachable; "" takes kind's own
-	PullDeadline time.Duration // how long the registry may take to answer; 0 means 20 s
+	PullDeadline time.Duration // how long the registry may take to answer; 0 means 2 min
 }
 
 // Image is a chosen node image and the reason for the choice.
@@ -37,7 +37,7 @@ type Image struct {
 // the default. It pulls what is missing. The error is ErrNoImage if there is no override
 // and nothing else is to be had.
 func ChooseImage(ctx context.Context, c Choice) (Image, error) {
-	deadline := cmp.Or(c.PullDeadline, 20*time.Second)
+	deadline := cmp.Or(c.PullDeadline, 2*time.Minute)
 	if c.Override != "" {
 		return obtain(ctx, c.Override, "override", deadline)
 	}

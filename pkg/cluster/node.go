@@ -46,9 +46,11 @@ func (n *Node) output(ctx context.Context, argv ...string) (string, error) {
 	return out.String(), err
 }
 
+// Limits that end what hangs, far above what the slowest machine takes.
 const (
-	execTimeout   = 30 * time.Second // one short command inside a node
-	engineTimeout = 2 * time.Minute  // one request to the container engine
+	execTimeout   = 2 * time.Minute  // one short command inside a node
+	engineTimeout = 10 * time.Minute // one request to the container engine
+	drainTimeout  = 2 * time.Minute  // reading what a command wrote that has ended
 )
 
 // docker makes one request to the container engine and returns what it answers on stdout.
@@ -67,10 +69,13 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer, args ...string)
 	var stderr tail
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &stderr
-	cmd.WaitDelay = 2 * time.Second
 	// A process group of its own: ^C on the terminal is for us to act on, and must
-	// not kill the commands that undo a fault.
+	// not kill the commands that undo a fault. When ctx ends all of the group does, so
+	// that nobody holds the streams open. What is cut off after the delay is an error even
+	// where the command succeeded: nobody knows what it would have said.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = drainTimeout
 	err := cmd.Run()
 	switch said := strings.TrimSpace(string(stderr)); {
 	case err == nil:

@@ -27,7 +27,7 @@ const (
 	manifests     = "/etc/kubernetes/manifests/"
 	kubeletConfig = "/var/lib/kubelet/config.yaml"
 
-	setFlagsTimeout = 5 * time.Minute
+	setFlagsTimeout = 20 * time.Minute // ends what hangs
 )
 
 // InPlace says whether a cluster that was created with some flags can be made to go by
