@@ -77,8 +77,12 @@ heal: any-binary ## Put right what a run left behind, or all runs: make heal [RU
 	@bin/flatline heal $(if $(RUN),$(call q,$(RUN)))
 
 .PHONY: clean
-clean: any-binary ## Delete every cluster that flatline made
-	@bin/flatline clean
+clean: any-binary ## Delete every cluster that this user made and nobody is at work on: make clean [ALL=1]
+	@bin/flatline clean $(if $(ALL),--all)
+
+.PHONY: doctor
+doctor: any-binary ## Say what of this machine and its engine is fit for runs, and what runs have left
+	@bin/flatline doctor
 
 .PHONY: list
 list: setup-binary ## List the experiments

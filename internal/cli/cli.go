@@ -129,7 +129,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &chaos.InvalidError{Text: fmt.Sprintf("%v; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(runCommand(stdout, stderr), tuneCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), reportCommand(stdout), compareCommand(stdout), claimsCommand(stdout), healCommand(stderr), cleanCommand(stderr), nodeImageCommand(stdout, stderr))
+	root.AddCommand(runCommand(stdout, stderr), tuneCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), reportCommand(stdout), compareCommand(stdout), claimsCommand(stdout), healCommand(stderr), cleanCommand(stderr), doctorCommand(stdout), nodeImageCommand(stdout, stderr))
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -150,6 +150,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 func runCommand(stdout, stderr io.Writer) *cobra.Command {
 	var profile, format, reuse string
 	var set []string
+	var remote bool
 	opts := chaos.Options{}
 	c := &cobra.Command{
 		Use:   "run NAME",
@@ -176,8 +177,11 @@ NODE_IMAGE in the environment chooses the node image.`,
 			if !slices.Contains(keepValues, opts.Keep) {
 				return &chaos.InvalidError{Text: fmt.Sprintf("--keep %s: want one of %s", opts.Keep, strings.Join(keepValues, ", "))}
 			}
+			if err := beforeRun(c.Context(), remote, c.InOrStdin(), stderr); err != nil {
+				return err
+			}
 			if reuse != "" {
-				if opts.Cluster, err = chaos.OpenCluster(c.Context(), reuse, opts.Artifacts); err != nil {
+				if opts.Cluster, err = chaos.OpenCluster(c.Context(), reuse); err != nil {
 					return err
 				}
 			}
@@ -190,6 +194,7 @@ NODE_IMAGE in the environment chooses the node image.`,
 	c.Flags().StringVar(&opts.Keep, "keep", chaos.KeepNever, "keep the cluster: "+strings.Join(keepValues, ", ")+"; one that could not be put right is always kept")
 	c.Flags().BoolVar(&opts.Pause, "hold", false, "stop before the undo, to look around")
 	c.Flags().StringVar(&reuse, "cluster", "", "run on this kept cluster, and keep it")
+	remoteFlag(c, &remote)
 	outputFlag(c, &format)
 	return c
 }
@@ -719,32 +724,52 @@ func healOne(ctx context.Context, dir string, check bool, stderr io.Writer) erro
 }
 
 func cleanCommand(stderr io.Writer) *cobra.Command {
-	var dryRun bool
+	var dryRun, all bool
 	c := &cobra.Command{
 		Use:   "clean [CLUSTER]",
-		Short: "Delete a cluster that flatline made, or all on which no process is at work",
-		Args:  cobra.MaximumNArgs(1),
+		Short: "Delete a cluster that flatline made, or all of this user on which nobody is at work",
+		Long: `Delete a cluster that flatline made, with its kubeconfig, or all that this user made on
+this machine. One on which somebody is at work, from whatever machine, is left alone;
+so is one that may be being made.`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
-			infos, err := chaos.Idle(c.Context())
+			list, err := chaos.Clusters(c.Context())
 			if err != nil {
 				return err
 			}
 			if len(names) == 1 {
-				infos = slices.DeleteFunc(infos, func(i cluster.Info) bool { return i.Name != names[0] })
-				if len(infos) == 0 {
-					return &chaos.InvalidError{Text: fmt.Sprintf("there is no cluster %q of ours on which no process is at work", names[0])}
+				list = slices.DeleteFunc(list, func(k chaos.Kept) bool { return k.Name != names[0] })
+				if len(list) == 0 {
+					return &chaos.InvalidError{Text: fmt.Sprintf("there is no cluster %q of ours; flatline clean --all --dry-run lists them", names[0])}
 				}
 			}
-			var errs []error
-			for _, i := range infos {
-				fmt.Fprintf(stderr, "cluster %s of run %s: %s\n", i.Name, i.RunID, strings.Join(i.Containers, " "))
-				if !dryRun {
-					errs = append(errs, chaos.Delete(c.Context(), i.Name))
-				}
-			}
-			return errors.Join(errs...)
+			return clean(c.Context(), list, len(names) == 1, all, dryRun, stderr)
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "list them only")
+	c.Flags().BoolVar(&all, "all", false, "those of other users and machines too")
 	return c
+}
+
+// clean deletes clusters. One that was asked for by name has to be deleted; of several
+// those stay that are at work or somebody else's, and it is said why.
+func clean(ctx context.Context, list []chaos.Kept, named, all, dryRun bool, stderr io.Writer) error {
+	var errs []error
+	for _, k := range list {
+		what := fmt.Sprintf("cluster %s of run %s: %s", k.Name, k.RunID, strings.Join(k.Containers, " "))
+		switch {
+		case k.Busy != "" && named:
+			return &chaos.InvalidError{Text: fmt.Sprintf("cluster %s stays: %s", k.Name, k.Busy)}
+		case k.Busy != "" && (k.Own || all):
+			fmt.Fprintf(stderr, "stays: cluster %s: %s\n", k.Name, k.Busy)
+		case !k.Own && !named && !all:
+			fmt.Fprintf(stderr, "stays: cluster %s: not made by this user on this machine; --all takes it too\n", k.Name)
+		default:
+			fmt.Fprintln(stderr, what)
+			if !dryRun {
+				errs = append(errs, k.Delete(ctx))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -314,7 +314,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	_, root, _ := invoke(t, "", "--help")
-	for _, verb := range []string{"run", "list", "judge", "report", "heal", "clean", "node-image"} {
+	for _, verb := range []string{"run", "list", "judge", "report", "heal", "clean", "doctor", "node-image"} {
 		if !strings.Contains(root, "\n  "+verb+" ") {
 			t.Errorf("verb %s is missing:\n%s", verb, root)
 		}

@@ -24,7 +24,7 @@ import (
 func tuneCommand(stdout, stderr io.Writer) *cobra.Command {
 	var profile, artifacts, shard string
 	var set []string
-	var dryRun bool
+	var dryRun, remote bool
 	s := &sweep.Sweep{}
 	c := &cobra.Command{
 		Use:   "tune NAME --set FLAG=VALUE,VALUE...",
@@ -76,6 +76,14 @@ to no answer; 130 interrupted, after everything was undone.`,
 			if s.Shard.Of > 0 { // two shares in one folder would take each other's runs for their own
 				root = filepath.Join(root, fmt.Sprintf("shard-%d-of-%d", s.Shard.Index, s.Shard.Of))
 			}
+			if _, err := s.Plan(nil); err != nil { // what was typed comes first
+				return err
+			}
+			if !dryRun {
+				if err := beforeRun(c.Context(), remote, c.InOrStdin(), stderr); err != nil {
+					return err
+				}
+			}
 			return tune(c.Context(), s, root, dryRun, stdout, stderr)
 		},
 	}
@@ -85,6 +93,7 @@ to no answer; 130 interrupted, after everything was undone.`,
 	c.Flags().IntVar(&s.Count, "count", 6, "runs of each arm; fewer than 6 can hardly show a difference")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "print the plan only")
 	c.Flags().BoolVar(&s.AllowFlapping, "allow-flapping", false, "run arms in which healthy nodes flap")
+	remoteFlag(c, &remote)
 	c.Flags().StringVar(&shard, "shard", "", "make a share of the runs, 1/3 say; taken from CI_NODE_INDEX, CIRCLE_NODE_INDEX or BUILDKITE_PARALLEL_JOB where those are set")
 	c.Flags().StringVar(&artifacts, "artifacts", defaultArtifacts(), "folder for the records of runs; $ARTIFACTS")
 	return c
@@ -110,12 +119,9 @@ func shardOf(getenv func(string) string) string {
 
 // tune plans a sweep, makes the runs that are missing, and compares.
 func tune(ctx context.Context, s *sweep.Sweep, root string, dryRun bool, stdout, stderr io.Writer) error {
-	if _, err := s.Plan(nil); err != nil { // what was typed comes first
-		return err
-	}
 	choice := imageChoice(ctx)
 	if image, err := cluster.ChooseImage(ctx, choice); err == nil {
-		s.Image = image.Ref
+		s.Image, s.ImageID = image.Ref, image.ID
 	} else if !dryRun {
 		return err
 	}

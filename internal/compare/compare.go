@@ -230,6 +230,7 @@ func (t *Table) mixed(arms []Arm) {
 			t.Notes = append(t.Notes, "the runs are not of one "+of.what+": "+strings.Join(each, "; "))
 		}
 	}
+	t.images(arms)
 	for _, a := range arms {
 		if len(a.Runs) == 0 {
 			continue
@@ -239,6 +240,27 @@ func (t *Table) mixed(arms []Arm) {
 				t.Notes = append(t.Notes, fmt.Sprintf("the runs of %s have not the same flags: %s", a.Name, texts(d)))
 				break
 			}
+		}
+	}
+}
+
+// images tells of node images of one name that are not the same.
+func (t *Table) images(arms []Arm) {
+	ids := map[string]map[string]bool{}
+	for _, a := range arms {
+		for _, r := range a.Runs {
+			if r.NodeImageID == "" { // from before it was written down
+				continue
+			}
+			if ids[r.NodeImage] == nil {
+				ids[r.NodeImage] = map[string]bool{}
+			}
+			ids[r.NodeImage][r.NodeImageID] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(ids)) {
+		if len(ids[name]) > 1 {
+			t.Notes = append(t.Notes, fmt.Sprintf("node image %s is not one image: %s", name, strings.Join(slices.Sorted(maps.Keys(ids[name])), ", ")))
 		}
 	}
 }

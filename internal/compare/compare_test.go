@@ -186,6 +186,19 @@ func TestHolm(t *testing.T) {
 	}
 }
 
+// Two images of one name are two; records of before ids were written down say nothing.
+func TestImages(t *testing.T) {
+	a, b := arm("A", "8s", 8.1, 8.2), arm("B", "8s", 8.1, 8.2, 8.3)
+	b.Runs[2].NodeImageID = "sha256:1"
+	if tab := New("", a, b); strings.Contains(strings.Join(tab.Notes, "\n"), "not one image") {
+		t.Errorf("notes %q", tab.Notes)
+	}
+	a.Runs[0].NodeImageID = "sha256:2"
+	if tab := New("", a, b); !slices.Contains(tab.Notes, "node image node:1 is not one image: sha256:1, sha256:2") {
+		t.Errorf("notes %q", tab.Notes)
+	}
+}
+
 // Runs without an answer are left out, others named; what is not the same is said.
 func TestMixed(t *testing.T) {
 	a, b := arm("A", "8s", 8.1, 8.2, 8.3, 8.4, 8.5, 8.6, 8.7), arm("B", "8s", 8.1, 8.2, 8.3, 8.4, 8.5, 8.6)

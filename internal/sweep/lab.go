@@ -24,7 +24,7 @@ type KindLab struct {
 }
 
 // NewKindLab makes a lab whose records lie below opts.Artifacts. It deletes the
-// cluster that a lab in the same place has left when it was killed, and refuses to work
+// cluster that a lab of this user in the same place has left when it was killed, and refuses to work
 // beside one that is at work: the error is chaos.ErrBusy.
 func NewKindLab(ctx context.Context, opts chaos.Options, say func(format string, args ...any)) (*KindLab, error) {
 	if err := os.MkdirAll(opts.Artifacts, 0o755); err != nil {
@@ -50,20 +50,16 @@ func NewKindLab(ctx context.Context, opts chaos.Options, say func(format string,
 // Close gives the folder back.
 func (l *KindLab) Close() error { return l.lock.Close() }
 
-// deleteLeft deletes the clusters whose kubeconfigs are there.
+// deleteLeft deletes the clusters that say that they were made for this folder.
 func (l *KindLab) deleteLeft(ctx context.Context) error {
-	left, err := filepath.Glob(filepath.Join(l.opts.Artifacts, "clusters", "*"))
+	left, err := chaos.LeftFor(ctx, l.opts.Artifacts)
 	if err != nil {
-		return fmt.Errorf("looking for clusters that were left: %w", err)
+		return err
 	}
-	for _, dir := range left {
-		name := chaos.ClusterName(filepath.Base(dir))
-		l.say("cluster %s was left by a sweep that was killed: deleting it", name)
-		if err := chaos.Delete(ctx, name); err != nil {
+	for _, k := range left {
+		l.say("cluster %s was left by a sweep that was killed: deleting it", k.Name)
+		if err := k.Delete(ctx); err != nil {
 			return err
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("removing what is left of cluster %s: %w", name, err)
 		}
 	}
 	return nil
@@ -106,14 +102,10 @@ func (l *KindLab) Discard(ctx context.Context) error {
 	if l.cluster == nil {
 		return nil
 	}
-	dir := filepath.Dir(l.cluster.Kubeconfig())
 	if err := l.cluster.Delete(ctx); err != nil {
 		return err
 	}
 	l.opts.Lock.Release()
 	l.cluster, l.opts.Lock = nil, nil
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("removing the folder of the cluster: %w", err)
-	}
 	return nil
 }

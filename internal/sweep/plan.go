@@ -38,6 +38,8 @@ type Sweep struct {
 	AllowFlapping bool
 	// Image is the node image; runs of another one do not count. Empty: any.
 	Image string
+	// ImageID is that of its content; runs that say another one do not count.
+	ImageID string
 }
 
 // A Shard is a share of a sweep: the runs whose number modulo Of is Index-1. The zero
@@ -184,7 +186,7 @@ func (p *Plan) count(a *Arm, recs []*record.Record) (again bool, err error) {
 		return false, fmt.Errorf("planning %s: %w", a.Name(), err)
 	}
 	for _, rec := range recs {
-		whole := rec.Run.Finished() && (p.Sweep.Image == "" || p.Sweep.Image == rec.Run.NodeImage)
+		whole := rec.Run.Finished() && p.Sweep.sameImage(rec.Run)
 		switch {
 		case bytes.Equal(rec.Experiment, soak):
 			a.Soaked = a.Soaked || whole && (rec.Run.AsWanted() || p.Sweep.AllowFlapping && flapped(rec.Run))
@@ -196,6 +198,11 @@ func (p *Plan) count(a *Arm, recs []*record.Record) (again bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// sameImage says whether a run is of the sweep's node image.
+func (s *Sweep) sameImage(r *judge.Run) bool {
+	return s.Image == "" || s.Image == r.NodeImage && (s.ImageID == "" || r.NodeImageID == "" || s.ImageID == r.NodeImageID)
 }
 
 // order lists the runs to be made, as arms: interleaved, so that whatever changes with

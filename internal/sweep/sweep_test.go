@@ -276,6 +276,16 @@ func TestCountsOnlyItsOwn(t *testing.T) {
 	}
 }
 
+// An image of the same name and other content is another image.
+func TestSameImage(t *testing.T) {
+	s := &Sweep{Image: "node:1", ImageID: "sha256:1"}
+	for id, want := range map[string]bool{"sha256:1": true, "sha256:2": false, "": true} {
+		if got := s.sameImage(&judge.Run{NodeImage: "node:1", NodeImageID: id}); got != want {
+			t.Errorf("%q counts: %t", id, got)
+		}
+	}
+}
+
 // Two shards, each with records of its own, are together what the whole is.
 func TestShardsAreTheWhole(t *testing.T) {
 	s := sweepOf(t, 3, grace+"8s,12s")

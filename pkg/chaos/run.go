@@ -19,7 +19,7 @@ import (
 // Options say how to run an experiment.
 type Options struct {
 	// Artifacts is the folder below which the run's own folder is made:
-	// <experiment>/<UTC time>-<4 hex digits>.
+	// <experiment>/<UTC time>-<8 hex digits>.
 	Artifacts string
 	// Image says how to find the node image. It is not used with Cluster.
 	Image cluster.Choice
@@ -157,7 +157,11 @@ func begin(exp *Experiment, opts Options) (*run, error) {
 		return nil, err
 	}
 	r.dir = filepath.Join(opts.Artifacts, exp.Metadata.Name, r.id)
-	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+	err = os.MkdirAll(filepath.Dir(r.dir), 0o755)
+	if err == nil {
+		err = os.Mkdir(r.dir, 0o755) // nobody else's
+	}
+	if err != nil {
 		return nil, fmt.Errorf("making the run's folder: %w", err)
 	}
 	if err := roomFor(r.dir, recordSize); err != nil {

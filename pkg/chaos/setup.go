@@ -37,7 +37,7 @@ func (r *run) setUp(ctx context.Context) error {
 	}
 	if c == nil {
 		r.phase("create")
-		if c, err = createCluster(ctx, r.exp, r.opts, r.id, r.dir, r.say); err != nil {
+		if c, err = createCluster(ctx, r.exp, r.opts, r.id, "", r.say); err != nil {
 			return err
 		}
 		r.phase("setup")
@@ -51,7 +51,13 @@ func (r *run) setUp(ctx context.Context) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	r.target = &Target{RunID: r.id, Spec: r.exp.Spec.Fault, Client: client, Emit: r.rec.Emit}
-	r.cfg = judge.Config{KubernetesVersion: c.Version, NodeImage: c.Image, Cluster: c.Name, Canaries: r.exp.Spec.Canaries.labels(), CanaryNamespace: canaryNamespace(r.id)}
+	engine, err := cluster.AskEngine(ctx)
+	if err != nil {
+		return err
+	}
+	r.cfg = judge.Config{KubernetesVersion: c.Version, NodeImage: c.Image, NodeImageID: c.ImageID, Cluster: c.Name,
+		Engine:   &judge.Engine{Kind: engine.Kind, Name: engine.Name, ID: engine.ID, Version: engine.Version, Kernel: engine.Kernel},
+		Canaries: r.exp.Spec.Canaries.labels(), CanaryNamespace: canaryNamespace(r.id)}
 	if err := r.pickNodes(); err != nil {
 		return err
 	}
@@ -66,83 +72,102 @@ func (r *run) setUp(ctx context.Context) error {
 
 // sweep tells of clusters of ours that nobody uses.
 func (r *run) sweep(ctx context.Context) {
-	idle, err := Idle(ctx)
+	list, err := Clusters(ctx)
 	if err != nil {
 		r.say("%v", err)
 	}
-	for _, i := range idle {
-		if r.opts.Cluster == nil || i.Name != r.opts.Cluster.Name {
-			r.say("cluster %s of run %s is there and nobody is at work on it: kept, or left behind; flatline clean removes it", i.Name, i.RunID)
+	for _, k := range list {
+		if k.Own && k.Busy == "" && (r.opts.Cluster == nil || k.Name != r.opts.Cluster.Name) {
+			r.say("cluster %s of run %s is there and nobody is at work on it: kept, or left behind; flatline clean removes it", k.Name, k.RunID)
 		}
 	}
 }
 
 // CreateCluster makes a cluster that fits an experiment, to be given with its Lock to
 // several runs as Options.Cluster and Options.Lock: nobody takes it for left behind while
-// the Lock is held. Its private kubeconfig lies in a folder below Options.Artifacts;
-// deleting the cluster is up to the caller.
+// the Lock is held. It says that it was made for the folder Options.Artifacts, see
+// LeftFor; deleting it is up to the caller.
 func CreateCluster(ctx context.Context, exp *Experiment, opts Options) (*cluster.Cluster, *Lock, error) {
 	id, err := newID(time.Now())
 	if err != nil {
 		return nil, nil, err
 	}
+	folder, err := filepath.Abs(opts.Artifacts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("naming the cluster's folder: %w", err)
+	}
 	lock, err := lockCluster(ClusterName(id))
 	if err != nil {
 		return nil, nil, err
 	}
-	dir := filepath.Join(opts.Artifacts, "clusters", id)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		lock.Release()
-		return nil, nil, fmt.Errorf("making the cluster's folder: %w", err)
-	}
-	c, err := createCluster(ctx, exp, opts, id, dir, func(string, ...any) {})
+	c, err := createCluster(ctx, exp, opts, id, folder, func(string, ...any) {})
 	if err != nil {
 		lock.Release()
-		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, nil, err
 	}
 	return c, lock, nil
 }
 
-// OpenCluster finds a cluster that was kept, for Options.Cluster. Its kubeconfig
-// is that in the folder of the run that made it.
-func OpenCluster(ctx context.Context, name, artifacts string) (*cluster.Cluster, error) {
-	c, err := cluster.Open(ctx, name, "")
-	if errors.Is(err, cluster.ErrNotFound) {
-		return nil, invalid("there is no cluster %q of ours; flatline clean --dry-run lists those on which nobody is at work", name)
+// LeftFor lists this user's clusters that CreateCluster made for a folder.
+func LeftFor(ctx context.Context, artifacts string) ([]Kept, error) {
+	folder, err := filepath.Abs(artifacts)
+	if err != nil {
+		return nil, fmt.Errorf("naming the folder of clusters: %w", err)
 	}
+	list, err := Clusters(ctx)
+	return slices.DeleteFunc(list, func(k Kept) bool { return !k.Own || k.For != folder }), err
+}
+
+// OpenCluster finds a cluster that was kept, for Options.Cluster. Its kubeconfig is made
+// from what its control plane says, in the user's cache folder.
+func OpenCluster(ctx context.Context, name string) (*cluster.Cluster, error) {
+	if _, err := cluster.Open(ctx, name, ""); errors.Is(err, cluster.ErrNotFound) {
+		return nil, invalid("there is no cluster %q of ours; flatline clean --all --dry-run lists them", name)
+	} else if err != nil {
+		return nil, err
+	}
+	cache, err := cacheFolder()
 	if err != nil {
 		return nil, err
 	}
-	files, err := filepath.Glob(filepath.Join(artifacts, "*", c.RunID, "kubeconfig"))
-	if err != nil || len(files) != 1 {
-		return nil, invalid("cluster %q: its kubeconfig is not below %s, where run %s would have put it", name, artifacts, c.RunID)
+	path := kubeconfigPath(cache, name)
+	if err := cluster.WriteKubeconfig(ctx, name, path); err != nil {
+		return nil, err
 	}
-	return cluster.Open(ctx, name, files[0])
+	return cluster.Open(ctx, name, path)
 }
 
-func createCluster(ctx context.Context, exp *Experiment, opts Options, id, dir string, say func(string, ...any)) (*cluster.Cluster, error) {
+func createCluster(ctx context.Context, exp *Experiment, opts Options, id, folder string, say func(string, ...any)) (*cluster.Cluster, error) {
 	image, err := cluster.ChooseImage(ctx, opts.Image)
 	if err != nil {
 		return nil, err
 	}
 	say("node image %s (%s)", image.Ref, image.Origin)
+	cache, err := cacheFolder()
+	if err != nil {
+		return nil, err
+	}
+	path := kubeconfigPath(cache, ClusterName(id))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("making room for the kubeconfig: %w", err)
+	}
 	log := opts.Log
 	if log == nil {
 		log = io.Discard
 	}
 	return cluster.Create(ctx, cluster.Spec{
 		Name: ClusterName(id), RunID: id, Image: image.Ref, Workers: exp.Spec.Cluster.Workers,
-		Flags: exp.Spec.Cluster.flags(), Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		Flags: exp.Spec.Cluster.flags(), Kubeconfig: path, Owner: owner(), Cache: cache, For: folder,
 	}, log)
 }
 
-// ClusterName is the name of the cluster that is made for a run, or by CreateCluster with
-// the folder of that name.
-func ClusterName(id string) string { return "flatline-" + id[len(id)-4:] }
+// ClusterName is the name of the cluster that is made for a run, or by CreateCluster: the
+// random part of an id.
+func ClusterName(id string) string { return "flatline-" + id[strings.LastIndexByte(id, '-')+1:] }
 
-// newID names a run or a cluster: the time, and four random digits.
+// newID names a run or a cluster: the time, and eight random digits.
 func newID(now time.Time) (string, error) {
-	var random [2]byte
+	var random [4]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return "", fmt.Errorf("naming the run: %w", err)
 	}

@@ -22,7 +22,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 	kindexec "sigs.k8s.io/kind/pkg/exec"
 	kindlog "sigs.k8s.io/kind/pkg/log"
@@ -42,6 +41,11 @@ type Spec struct {
 	Flags map[string]map[string]string
 
 	Kubeconfig string // private file that Create writes, mode 0600; it must not exist
+
+	// Who made it, where, and what for: labels for whoever lists clusters, "" for nothing.
+	Owner string // a user on a machine
+	Cache string // folder of theirs in which it has its lock and its kubeconfig
+	For   string // what goes on using it, beyond one run
 }
 
 // Cluster is a running kind cluster made by this package.
@@ -50,6 +54,7 @@ type Cluster struct {
 	RunID   string // of the run that it was created for
 	Version string // Kubernetes version of its nodes, "v1.37.2"
 	Image   string // node image it was made from
+	ImageID string // of that image's content; "" where it was not written down
 
 	nodes      []*Node
 	created    map[string]map[string]string // flags as in Spec
@@ -281,8 +286,8 @@ func open(ctx context.Context, name, kubeconfig string) (*Cluster, error) {
 		}
 		ip, _, _ = strings.Cut(ip, " ")
 		c.nodes = append(c.nodes, &Node{Name: container.name, Role: container.role, IP: ip})
-		c.RunID, c.Version, c.Image = container.run, container.version, container.image
-		if err := json.Unmarshal([]byte(container.flags), &c.created); err != nil {
+		c.RunID, c.Version, c.Image, c.ImageID = container.label(labelRun), container.label(labelVersion), container.label(labelImage), container.label(labelImageID)
+		if err := json.Unmarshal([]byte(container.label(labelFlags)), &c.created); err != nil {
 			return nil, fmt.Errorf("reading label %s of %s: %w", labelFlags, container.name, err)
 		}
 	}
@@ -300,19 +305,6 @@ func open(ctx context.Context, name, kubeconfig string) (*Cluster, error) {
 		}
 	}
 	return c, nil
-}
-
-// clientConfig reads a kubeconfig that has to be about this cluster alone: it is going
-// to be deleted with it.
-func clientConfig(path, name string) (*rest.Config, error) {
-	file, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := file.Clusters["kind-"+name]; !ok || len(file.Clusters) != 1 {
-		return nil, fmt.Errorf("it is not about kind-%s alone", name)
-	}
-	return clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
 }
 
 // Nodes returns the nodes, control plane first, in a stable order.
@@ -398,9 +390,12 @@ func removeContainers(ctx context.Context, name string) error {
 
 // Info is what the labels tell about a cluster, or about what is left of one.
 type Info struct {
-	Name       string
-	RunID      string   // "" if only the image is left
-	Containers []string // names, sorted
+	Name              string
+	RunID             string
+	Owner, Cache, For string    // as in Spec
+	Containers        []string  // names, sorted; none if only the image is left
+	Made              time.Time // its newest part, by the engine's clock
+	control           string    // container of the control plane, "" if there is none
 }
 
 // List returns the clusters of ours, and what is left of one, by name.
@@ -409,26 +404,36 @@ func List(ctx context.Context) ([]Info, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing clusters: %w", err)
 	}
-	images, err := leftImages(ctx)
+	images, err := findRunImages(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing clusters: %w", err)
 	}
 	return infos(there, images), nil
 }
 
-func infos(there []container, images []string) []Info {
+func infos(there []container, images []runImage) []Info {
 	byName := map[string]*Info{}
-	for _, name := range images {
-		byName[name] = &Info{Name: name}
+	part := func(cluster string, labels map[string]string, made time.Time) *Info {
+		info := byName[cluster]
+		if info == nil {
+			info = &Info{Name: cluster}
+			byName[cluster] = info
+		}
+		info.RunID, info.Owner, info.Cache, info.For = labels[labelRun], labels[labelOwner], labels[labelCache], labels[labelFor]
+		if made.After(info.Made) {
+			info.Made = made
+		}
+		return info
+	}
+	for _, i := range images {
+		part(i.cluster, i.labels, i.made)
 	}
 	for _, c := range there {
-		info := byName[c.cluster]
-		if info == nil {
-			info = &Info{Name: c.cluster}
-			byName[c.cluster] = info
-		}
-		info.RunID = c.run
+		info := part(c.cluster, c.labels, c.made)
 		info.Containers = append(info.Containers, c.name)
+		if c.role == "control-plane" {
+			info.control = c.name
+		}
 	}
 	var list []Info
 	for _, info := range byName {
@@ -441,32 +446,53 @@ func infos(there []container, images []string) []Info {
 
 // container is a container of ours, by its labels.
 type container struct {
-	name, role                   string // role is kind's, "" if kind did not make it
-	cluster, run, version, flags string
-	image                        string // the node image that the image of the run was made from
+	name, role, cluster string // role is kind's, "" if kind did not make it
+	labels              map[string]string
+	made                time.Time
 }
 
+func (c container) label(name string) string { return c.labels[name] }
+
+// labels are those of ours that containers are asked for.
+var labels = []string{labelRun, labelVersion, labelFlags, labelImage, labelImageID, labelOwner, labelCache, labelFor}
+
 // find returns the containers of one cluster of ours, or of all if name is "".
+//
+// A container has the labels of its image: whoever starts one from the image of a run for
+// a look has ours on it too. So those count only that kind says are nodes of that cluster, and
+// the one that the image is made from.
 func find(ctx context.Context, name string) ([]container, error) {
 	filter := "label=" + labelCluster
 	if name != "" {
 		filter += "=" + name
 	}
-	columns := []string{"{{.Names}}"}
-	for _, label := range []string{"io.x-k8s.kind.role", labelCluster, labelRun, labelVersion, labelFlags, labelImage} {
-		columns = append(columns, fmt.Sprintf("{{.Label %q}}", label))
+	columns := []string{"{{json .Names}}", "{{json .CreatedAt}}"}
+	for _, label := range append([]string{labelCluster, "io.x-k8s.kind.role", "io.x-k8s.kind.cluster"}, labels...) {
+		columns = append(columns, fmt.Sprintf("{{json (.Label %q)}}", label))
 	}
-	out, err := docker(ctx, nil, "ps", "--all", "--filter", filter, "--format", strings.Join(columns, "\t"))
+	out, err := docker(ctx, nil, "ps", "--all", "--filter", filter, "--format", "["+strings.Join(columns, ",")+"]")
 	if err != nil {
 		return nil, err
 	}
 	var there []container
 	for line := range strings.Lines(out) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(f) != len(columns) {
+		var f []string
+		if err := json.Unmarshal([]byte(line), &f); err != nil || len(f) != len(columns) {
 			return nil, fmt.Errorf("docker ps: unexpected line %q", line)
 		}
-		there = append(there, container{f[0], f[1], f[2], f[3], f[4], f[5], f[6]})
+		c := container{name: f[0], cluster: f[2], role: f[3], labels: map[string]string{}}
+		made, own := f[1], f[4]
+		ours := c.role != "" && own == c.cluster || c.role == "" && c.name == c.cluster+seed
+		if !ours || !names.MatchString(c.cluster) || !containerNames.MatchString(c.name) {
+			continue
+		}
+		for i, label := range labels {
+			c.labels[label] = f[5+i]
+		}
+		if c.made, err = time.Parse("2006-01-02 15:04:05 -0700 MST", made); err != nil {
+			return nil, fmt.Errorf("docker ps: container %s was made at %q: %w", c.name, made, err)
+		}
+		there = append(there, c)
 	}
 	return there, nil
 }

@@ -3,43 +3,79 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
 func TestInfos(t *testing.T) {
-	there := []container{
-		{name: "b-worker", role: "worker", cluster: "b", run: "r2"},
-		{name: "a-control-plane", role: "control-plane", cluster: "a", run: "r1"},
-		{name: "b-control-plane", role: "control-plane", cluster: "b", run: "r2"},
+	early, late := time.Unix(100, 0), time.Unix(200, 0)
+	of := func(run string) map[string]string {
+		return map[string]string{labelRun: run, labelOwner: "o", labelCache: "/c", labelFor: "f"}
 	}
-	got := infos(there, []string{"b", "left"})
+	there := []container{
+		{name: "b-worker", role: "worker", cluster: "b", labels: of("r2"), made: late},
+		{name: "a-control-plane", role: "control-plane", cluster: "a", labels: of("r1"), made: early},
+		{name: "b-control-plane", role: "control-plane", cluster: "b", labels: of("r2"), made: early},
+	}
+	got := infos(there, []runImage{{"b", of("r2"), early}, {"left", of("r3"), early}})
 	want := []Info{
-		{Name: "a", RunID: "r1", Containers: []string{"a-control-plane"}},
-		{Name: "b", RunID: "r2", Containers: []string{"b-control-plane", "b-worker"}},
-		{Name: "left"},
+		{Name: "a", RunID: "r1", Owner: "o", Cache: "/c", For: "f", Made: early, control: "a-control-plane", Containers: []string{"a-control-plane"}},
+		{Name: "b", RunID: "r2", Owner: "o", Cache: "/c", For: "f", Made: late, control: "b-control-plane", Containers: []string{"b-control-plane", "b-worker"}},
+		{Name: "left", RunID: "r3", Owner: "o", Cache: "/c", For: "f", Made: early},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
-func TestFindWithoutLabels(t *testing.T) {
-	stubDocker(t, `printf 'one\tworker\ta\tr\tv1\t{}\ti\ntwo\t\tb\t\t\t\t\n'`)
-	got, err := find(t.Context(), "")
-	want := []container{
-		{name: "one", role: "worker", cluster: "a", run: "r", version: "v1", flags: "{}", image: "i"},
-		{name: "two", cluster: "b"},
+// line is what the engine says of a container: its own name, kind's role and cluster, and
+// the labels that it has or inherited from its image.
+func line(name, role, kindCluster, cluster string, labels ...string) string {
+	f := append([]string{name, "2026-12-03 02:13:01 +0100 CET", cluster, role, kindCluster}, labels...)
+	for len(f) < 13 {
+		f = append(f, "")
 	}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%+v %v, want %+v", got, err, want)
+	text, err := json.Marshal(f)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// Whoever has labels of ours on a container by its image, or odd characters in them, is left
+// alone and disturbs nothing.
+func TestFind(t *testing.T) {
+	dir := stubDocker(t, `cat $stub/ps`)
+	lines := []string{
+		line("a-worker", "worker", "a", "a", "r\twith\nodd", "v1", "{}", "i", "id", "o", "/c", "f"),
+		line("b-image", "", "", "b", "r2"),
+		line("a-look", "", "", "a", "r"),                  // docker run flatline/run:a
+		line("other-worker", "worker", "other", "a", "r"), // another kind cluster, from that image
+		line("x", "worker", "a b", "a b", "r"),
+		line("--all", "worker", "a", "a", "r"),
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ps"), []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := find(t.Context(), "")
+	if err != nil || len(got) != 2 || got[0].name != "a-worker" || got[1].name != "b-image" {
+		t.Fatalf("%+v %v", got, err)
+	}
+	if c := got[0]; c.role != "worker" || c.cluster != "a" || c.label(labelRun) != "r\twith\nodd" || c.label(labelFor) != "f" || c.made.Unix() != 1796260381 {
+		t.Errorf("%+v, made %d", c, c.made.Unix())
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ps"), []byte("[]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := find(t.Context(), ""); err == nil {
+		t.Error("a line without columns is taken")
 	}
 }
 
@@ -69,9 +105,9 @@ func TestPlain(t *testing.T) {
 }
 
 // engineStub has one container of cluster c until it is removed for the second time.
-const engineStub = `
+var engineStub = `
 case "$1" in
-ps) [ -e $stub/removed2 ] || printf 'c-control-plane\tcontrol-plane\tc\tr\tv1.37.2\t{"kubelet":{"a":"1"}}\tnode:1\n';;
+ps) [ -e $stub/removed2 ] || printf '%s\n' '` + line("c-control-plane", "control-plane", "c", "c", "r", "v1.37.2", `{"kubelet":{"a":"1"}}`, "node:1", "sha256:1") + `';;
 rm)
   if [ -e $stub/removed ]; then touch $stub/removed2; exit; fi
   touch $stub/removed
@@ -133,13 +169,15 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Node{Name: "c-control-plane", Role: "control-plane", IP: "172.18.0.3"}
-	if len(c.Nodes()) != 1 || *c.Nodes()[0] != *want || c.RunID != "r" || c.Version != "v1.37.2" || c.Image != "node:1" || c.flags["kubelet"]["a"] != "1" || c.REST() != nil {
+	if len(c.Nodes()) != 1 || *c.Nodes()[0] != *want || c.RunID != "r" || c.Version != "v1.37.2" || c.Image != "node:1" || c.ImageID != "sha256:1" || c.flags["kubelet"]["a"] != "1" || c.REST() != nil {
 		t.Errorf("%+v %+v", c, c.Nodes())
 	}
 
 	for content, want := range map[string]string{
-		kubeconfigOf("kind-c"):               "",
-		kubeconfigOf("kind-d"):               "not about kind-c alone",
+		kubeconfigOf("kind-c"): "",
+		kubeconfigOf("kind-d"): "not about kind-c alone",
+		strings.Replace(kubeconfigOf("kind-c"), "127.0.0.1", "10.0.0.1", 1):                                                        "want https://127.0.0.1",
+		kubeconfigOf("kind-c") + "users:\n- name: x\n  user: {exec: {command: id, apiVersion: client.authentication.k8s.io/v1}}\n": "no program to ask",
 		kubeconfigOf("kind-c", "my-own"):     "not about kind-c alone",
 		strings.Repeat("x", 3) + ": [broken": "reading kubeconfig",
 	} {

@@ -43,6 +43,9 @@ func auditFlags() map[string]string {
 // name of at most 63 characters.
 var names = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,47}[a-z0-9])?$`)
 
+// containerNames are those that the engine gives, and none that is an option of a command.
+var containerNames = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
+
 // components are the keys of Spec.Flags; all but the kubelet's are the places of
 // their flags in kubeadm's ClusterConfiguration.
 var components = map[string][]string{
@@ -57,8 +60,8 @@ func (s Spec) validate() error {
 	switch {
 	case !names.MatchString(s.Name):
 		return fmt.Errorf("name %q is not made of at most 49 of a-z, 0-9 and -", s.Name)
-	case strings.ContainsFunc(s.RunID, unicode.IsControl):
-		return fmt.Errorf("run id %q", s.RunID)
+	case strings.ContainsFunc(s.RunID+s.Owner+s.Cache+s.For, unicode.IsControl):
+		return fmt.Errorf("a label with a control character: run id %q, owner %q, cache %q, for %q", s.RunID, s.Owner, s.Cache, s.For)
 	case s.Image == "":
 		return errors.New("no node image")
 	case s.Workers < 0:

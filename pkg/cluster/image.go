@@ -5,10 +5,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +31,7 @@ type Choice struct {
 type Image struct {
 	Ref    string
 	Origin string // "override", "built" or "default"; with " (pulled)" if it had to be
+	ID     string // of its content, "sha256:..."; two images of one Ref may differ
 }
 
 // ChooseImage returns the first node image that applies: the override, our own build,
@@ -50,8 +51,8 @@ func ChooseImage(ctx context.Context, c Choice) (Image, error) {
 		}
 	}
 	if built != "" {
-		if ok, err := present(ctx, built); ok || err != nil {
-			return Image{Ref: built, Origin: "built"}, err
+		if id, err := present(ctx, built); id != "" || err != nil {
+			return Image{Ref: built, Origin: "built", ID: id}, err
 		}
 	}
 
@@ -64,13 +65,14 @@ func ChooseImage(ctx context.Context, c Choice) (Image, error) {
 
 // obtain returns the image if it is present or can be pulled.
 func obtain(ctx context.Context, ref, origin string, deadline time.Duration) (Image, error) {
-	if ok, err := present(ctx, ref); ok || err != nil {
-		return Image{Ref: ref, Origin: origin}, err
+	if id, err := present(ctx, ref); id != "" || err != nil {
+		return Image{Ref: ref, Origin: origin, ID: id}, err
 	}
 	if err := pull(ctx, ref, deadline); err != nil {
 		return Image{}, &pullError{ref, err}
 	}
-	return Image{Ref: ref, Origin: origin + " (pulled)"}, nil
+	id, err := present(ctx, ref)
+	return Image{Ref: ref, Origin: origin + " (pulled)", ID: id}, err
 }
 
 // pullError tells an image that cannot be had from an engine that cannot be asked.
@@ -85,16 +87,16 @@ func (e *pullError) Error() string {
 
 func (e *pullError) Unwrap() error { return e.err }
 
-// present tells whether the engine has the image.
-func present(ctx context.Context, ref string) (bool, error) {
-	_, err := docker(ctx, nil, "image", "inspect", "--format", "{{.Id}}", ref)
+// present returns the id of an image's content, "" if the engine does not have it.
+func present(ctx context.Context, ref string) (string, error) {
+	id, err := docker(ctx, nil, "image", "inspect", "--format", "{{.Id}}", ref)
 	if err != nil && isGone(err) {
-		return false, nil
+		return "", nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking for image %s: %w", ref, err)
+		return "", fmt.Errorf("looking for image %s: %w", ref, err)
 	}
-	return true, nil
+	return id, nil
 }
 
 // isGone tells whether the engine says that what was asked for does not exist.
@@ -102,10 +104,10 @@ func isGone(err error) bool {
 	return strings.Contains(strings.ToLower(err.Error()), "no such image") // not "no such host"
 }
 
-// highestBuilt returns the flatline/node image of the highest Kubernetes version, of several
-// the newest; "" if there is none.
+// highestBuilt returns the flatline/node image of the highest Kubernetes version that a recipe
+// made, of several the newest; "" if there is none. A name alone is anybody's to give.
 func highestBuilt(ctx context.Context) (string, error) {
-	out, err := docker(ctx, nil, "image", "ls", "--format", "{{.Tag}}", "flatline/node")
+	out, err := docker(ctx, nil, "image", "ls", "--filter", "label="+labelRecipe, "--format", "{{.Tag}}", "flatline/node")
 	if err != nil {
 		return "", fmt.Errorf("looking for built images: %w", err)
 	}
@@ -148,6 +150,13 @@ const (
 	labelVersion = "dev.flatline.kubernetes" // Kubernetes version of the node image
 	labelFlags   = "dev.flatline.flags"      // Spec.Flags as JSON
 	labelImage   = "dev.flatline.image"      // Spec.Image
+	labelImageID = "dev.flatline.image-id"   // of its content
+	labelOwner   = "dev.flatline.owner"      // Spec.Owner
+	labelCache   = "dev.flatline.cache"      // Spec.Cache
+	labelFor     = "dev.flatline.for"        // Spec.For
+
+	labelWatch  = "dev.flatline.watch"  // of a container that watches over a node
+	labelRecipe = "dev.flatline.recipe" // of a node image that hack/nodeimage made
 
 	runImages = "flatline/run" // repository of the images of runs, tagged with the cluster's name
 )
@@ -159,12 +168,21 @@ const (
 // image that nobody removes. So the single steps are not cancelled: each is short.
 func makeRunImage(ctx context.Context, s Spec, flags string) (err error) {
 	step := context.WithoutCancel(ctx)
-	id, err := docker(step, nil, "create", "--pull", "never",
-		"--label", labelCluster+"="+s.Name,
-		"--label", labelRun+"="+s.RunID,
-		"--label", labelFlags+"="+flags,
-		"--label", labelImage+"="+s.Image,
-		s.Image)
+	content, err := present(step, s.Image)
+	if err == nil && content == "" {
+		err = fmt.Errorf("node image %s is not present", s.Image)
+	}
+	if err != nil {
+		return err
+	}
+	args := []string{"create", "--pull", "never", "--name", s.Name + seed}
+	for _, l := range []struct{ name, value string }{
+		{labelCluster, s.Name}, {labelRun, s.RunID}, {labelFlags, flags}, {labelImage, s.Image}, {labelImageID, content},
+		{labelOwner, s.Owner}, {labelCache, s.Cache}, {labelFor, s.For},
+	} {
+		args = append(args, "--label", l.name+"="+l.value)
+	}
+	id, err := docker(step, nil, append(args, s.Image)...)
 	if err != nil {
 		return err
 	}
@@ -243,8 +261,48 @@ func removeRunImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// leftImages returns the clusters that have an image, sorted.
-func leftImages(ctx context.Context) ([]string, error) {
-	out, err := docker(ctx, nil, "image", "ls", "--filter", "label="+labelCluster, "--format", "{{.Tag}}", runImages)
-	return slices.Sorted(slices.Values(strings.Fields(out))), err
+// seed ends the name of the container that the image of a run is made from.
+const seed = "-image"
+
+// runImage is the image of a run, by its labels.
+type runImage struct {
+	cluster string
+	labels  map[string]string
+	made    time.Time
+}
+
+// findRunImages returns the images of runs.
+func findRunImages(ctx context.Context) ([]runImage, error) {
+	out, err := docker(ctx, nil, "image", "ls", "--filter", "label="+labelCluster, "--format", "{{json .Tag}}", runImages)
+	if err != nil {
+		return nil, err
+	}
+	var images []runImage
+	for line := range strings.Lines(out) {
+		var tag string
+		if err := json.Unmarshal([]byte(line), &tag); err != nil {
+			return nil, fmt.Errorf("docker image ls: unexpected line %q", line)
+		}
+		if !names.MatchString(tag) {
+			continue
+		}
+		text, err := docker(ctx, nil, "image", "inspect", "--format", "{{json .}}", runImages+":"+tag)
+		if err != nil && isGone(err) {
+			continue
+		}
+		var image struct {
+			Created time.Time
+			Config  struct{ Labels map[string]string }
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &image)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking at the image of cluster %s: %w", tag, err)
+		}
+		if image.Config.Labels[labelCluster] == tag {
+			images = append(images, runImage{tag, image.Config.Labels, image.Created})
+		}
+	}
+	return images, nil
 }

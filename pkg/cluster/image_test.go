@@ -26,14 +26,15 @@ func stubDocker(t *testing.T, script string) string {
 const imageStub = `
 case "$1 $2" in
 "image inspect")
-  grep -qxF "$5" $stub/present && exit
+  grep -qxF "$5" $stub/present && echo sha256:$5 && exit
   echo "Error: No such image: $5" >&2; exit 1;;
 "image ls")
+  case "$*" in *label=dev.flatline.recipe*) ;; *) exit 1;; esac # a name alone is anybody's to give
   sed -n 's|^flatline/node:||p' $stub/present;;
 "pull "*)
   case $(cat $stub/registry) in
   answers) echo "v1: Pulling from $2"; echo "$2" >>$stub/present;;
-  trickles) echo "v1: Pulling from $2"; sleep $(cat $stub/seconds); echo done;;
+  trickles) echo "v1: Pulling from $2"; sleep $(cat $stub/seconds); echo done; echo "$2" >>$stub/present;;
   silent) exec sleep 3600;;
   refuses) echo "Error response from daemon: dial tcp: lookup registry on 10.0.0.1:53: no such host" >&2; exit 1;;
   esac;;
@@ -52,11 +53,11 @@ func TestChooseImage(t *testing.T) {
 	}{
 		"override present": {
 			present: "mine:1\nflatline/node:v1.37.2", choice: Choice{Override: "mine:1"},
-			want: Image{"mine:1", "override"},
+			want: Image{"mine:1", "override", "sha256:mine:1"},
 		},
 		"override pulled": {
 			registry: "answers", choice: Choice{Override: "mine:1"},
-			want: Image{"mine:1", "override (pulled)"}, pulls: 1,
+			want: Image{"mine:1", "override (pulled)", "sha256:mine:1"}, pulls: 1,
 		},
 		"override not to be had": {
 			present: "flatline/node:v1.37.2", registry: "refuses", choice: Choice{Override: "mine:1"},
@@ -64,23 +65,23 @@ func TestChooseImage(t *testing.T) {
 		},
 		"built": {
 			present: "flatline/node:v1.37.2-abc\nkind:1", choice: Choice{Built: "flatline/node:v1.37.2-abc", Default: "kind:1"},
-			want: Image{"flatline/node:v1.37.2-abc", "built"},
+			want: Image{"flatline/node:v1.37.2-abc", "built", "sha256:flatline/node:v1.37.2-abc"},
 		},
 		"recipe not built": {
 			present: "flatline/node:v1.33.1\nkind:1", choice: Choice{Built: "flatline/node:v1.37.2-abc", Default: "kind:1"},
-			want: Image{"kind:1", "default"},
+			want: Image{"kind:1", "default", "sha256:kind:1"},
 		},
 		"no recipe: the highest version": {
 			present: "flatline/node:v1.9.1\nflatline/node:v1.37.2-a\nflatline/node:v1.37.2-b\nflatline/node:test\nflatline/node:v1.33.13", choice: Choice{Default: "kind:1"},
-			want: Image{"flatline/node:v1.37.2-a", "built"},
+			want: Image{"flatline/node:v1.37.2-a", "built", "sha256:flatline/node:v1.37.2-a"},
 		},
 		"default present": {
 			present: "kind:1", choice: Choice{Default: "kind:1"},
-			want: Image{"kind:1", "default"},
+			want: Image{"kind:1", "default", "sha256:kind:1"},
 		},
 		"default pulled": {
 			registry: "answers", choice: Choice{Default: "kind:1"},
-			want: Image{"kind:1", "default (pulled)"}, pulls: 1,
+			want: Image{"kind:1", "default (pulled)", "sha256:kind:1"}, pulls: 1,
 		},
 		"registry silent": { // on a slow machine the pull is cut off before it has begun
 			registry: "silent", choice: Choice{Default: "kind:1", PullDeadline: 100 * time.Millisecond},
@@ -131,7 +132,7 @@ func TestASlowPullThatHasBegunGoesOn(t *testing.T) {
 		}
 		got, err := ChooseImage(t.Context(), Choice{Default: "kind:1", PullDeadline: deadline})
 		if err == nil {
-			if want := (Image{"kind:1", "default (pulled)"}); got != want {
+			if want := (Image{"kind:1", "default (pulled)", "sha256:kind:1"}); got != want {
 				t.Errorf("image %+v, want %+v", got, want)
 			}
 			return

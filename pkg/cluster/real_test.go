@@ -131,6 +131,20 @@ func TestRealCluster(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+	t.Run("AtWork", func(t *testing.T) { atWork(t, s) })
+	t.Run("Kubeconfig", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "kubeconfig")
+		if err := cluster.WriteKubeconfig(t.Context(), s.Name, path); err != nil {
+			t.Fatal(err)
+		}
+		opened, err := cluster.Open(t.Context(), s.Name, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := opened.Flags(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("Exec", func(t *testing.T) { execs(t, c.Nodes()[1]) })
 	t.Run("Flags", func(t *testing.T) {
 		opened, err := cluster.Open(t.Context(), s.Name, s.Kubeconfig)
@@ -152,6 +166,48 @@ func TestRealCluster(t *testing.T) {
 	nothingLeft(t, s, volumes)
 	if _, err := cluster.Open(t.Context(), s.Name, ""); !errors.Is(err, cluster.ErrNotFound) {
 		t.Errorf("opening what is gone: %v", err)
+	}
+}
+
+// atWork has two hold one cluster; a container from the run's image is none of its nodes.
+func atWork(t *testing.T, s cluster.Spec) {
+	look := func() cluster.Work {
+		list, err := cluster.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(list, func(i cluster.Info) bool { return i.Name == s.Name })
+		w, err := cluster.AtWork(t.Context(), list[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	if w := look(); !w.Young || w.Why == "" {
+		t.Errorf("before anybody was: %+v", w)
+	}
+	one, err := cluster.Hold(t.Context(), s.Name, "the first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := look(); w.Young || !strings.Contains(w.Why, "the first") {
+		t.Errorf("while one is: %+v", w)
+	}
+	var busy *cluster.BusyError
+	if _, err := cluster.Hold(t.Context(), s.Name, "the second"); !errors.As(err, &busy) || !strings.Contains(busy.Why, "the first") {
+		t.Errorf("the second: %v", err)
+	}
+	start := time.Now()
+	one.Release()
+	t.Logf("released in %s", time.Since(start))
+	if w := look(); w != (cluster.Work{}) {
+		t.Errorf("after it was: %+v", w)
+	}
+	id := docker(t, "run", "--detach", "--entrypoint", "sleep", "flatline/run:"+s.Name, "600")
+	defer docker(t, "rm", "--force", "--volumes", id)
+	c, err := cluster.Open(t.Context(), s.Name, "")
+	if err != nil || len(c.Nodes()) != 2 {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 

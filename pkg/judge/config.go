@@ -31,16 +31,28 @@ type Node struct {
 	IP   string `json:"ip"`
 }
 
+// An Engine is the container engine that a cluster ran on, and its machine.
+type Engine struct {
+	Kind    string `json:"kind"` // of the endpoint: "unix", "ssh", "tcp"
+	Name    string `json:"name"` // of the machine
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	Kernel  string `json:"kernel"`
+}
+
 // A Config is what was read from the cluster before the fault: all that windows
 // are computed from.
 type Config struct {
-	KubernetesVersion string                     `json:"kubernetesVersion"`
-	NodeImage         string                     `json:"nodeImage"`
-	Cluster           string                     `json:"cluster"`
-	Flags             map[string]map[string]Flag `json:"flags"`
-	Nodes             []Node                     `json:"nodes"`
-	Target            []string                   `json:"target"`
-	ControlNodes      []string                   `json:"controlNodes"`
+	KubernetesVersion string `json:"kubernetesVersion"`
+	NodeImage         string `json:"nodeImage"`
+	// NodeImageID is that of the image's content: two images of one name may differ.
+	NodeImageID  string                     `json:"nodeImageID,omitempty"`
+	Engine       *Engine                    `json:"engine,omitempty"` // null in records from before it was written down
+	Cluster      string                     `json:"cluster"`
+	Flags        map[string]map[string]Flag `json:"flags"`
+	Nodes        []Node                     `json:"nodes"`
+	Target       []string                   `json:"target"`
+	ControlNodes []string                   `json:"controlNodes"`
 	// Canaries are the canary workloads, by the value of their label: the
 	// toleration of each, such as "300s", or "daemonset".
 	Canaries []string `json:"canaries,omitempty"`

@@ -83,6 +83,8 @@ type Run struct {
 	Reasons           []string                   `json:"reasons,omitempty"`
 	KubernetesVersion string                     `json:"kubernetesVersion"`
 	NodeImage         string                     `json:"nodeImage"`
+	NodeImageID       string                     `json:"nodeImageID,omitempty"` // of its content
+	Engine            *Engine                    `json:"engine,omitempty"`
 	Cluster           string                     `json:"cluster"`
 	Flags             map[string]map[string]Flag `json:"flags"`
 	Target            []string                   `json:"target"`
@@ -249,7 +251,7 @@ func open(t *observe.Timeline) (*judgement, error) {
 	j.arrived = slices.SortedStableFunc(slices.Values(t.Events), func(a, b observe.Event) int { return cmp.Compare(a.At, b.At) })
 	j.events = byCause(j.arrived, j.clock)
 	j.run = &Run{APIVersion: APIVersion, Kind: "Run", RunID: t.Header.RunID, Experiment: j.plan.Metadata.Name, Profile: j.plan.Profile, Wanted: j.plan.Spec.Outcome,
-		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
+		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, NodeImageID: j.cfg.NodeImageID, Engine: j.cfg.Engine, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
 		Target: j.cfg.Target, ControlNodes: j.cfg.ControlNodes, Warnings: append([]string{}, j.cfg.Warnings...),
 		ControlChanges: []string{}, Milestones: []Result{}, Heartbeats: []Heartbeat{}, Kubelets: []Kubelet{}, Differences: []Difference{}, Gaps: []Gap{}}
 	return j, nil
