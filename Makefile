@@ -3,7 +3,7 @@
 
 # Set on the command line of make, and nowhere else: what a shell happens to export
 # under such a common name is not meant for a cluster.
-ARGUMENTS := NAME PROFILE SET KEEP HOLD CLUSTER COUNT DRY_RUN EACH SHARD ALLOW_FLAPPING COL GATE O A B RUN LABEL FUZZTIME N PHASES REUSE ENGINE_RESTART
+ARGUMENTS := NAME PROFILE SET KEEP HOLD CLUSTER COUNT DRY_RUN EACH SHARD ALLOW_FLAPPING COL GATE O A B RUN LABEL FUZZTIME N PHASES REUSE ENGINE_RESTART ALL
 $(foreach v,$(ARGUMENTS),$(if $(findstring environment,$(origin $v)),$(eval override $v :=)))
 
 # q is one word for the shell, whatever is in it.
