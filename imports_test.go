@@ -17,12 +17,13 @@ const module = "github.com/flatline-chaos/flatline"
 var mayImport = map[string][]string{
 	"":                 {"internal/cli", "internal/compare", "internal/record"}, // and what its tests judge
 	"experiments":      {},
-	"internal/cli":     {"experiments", "internal/compare", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/observe"},
+	"internal/cli":     {"experiments", "internal/compare", "internal/safely", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/observe"},
 	"internal/compare": {"pkg/judge"},
-	"internal/record":  {"pkg/judge", "pkg/observe"},
-	"internal/report":  {"internal/compare", "pkg/judge", "pkg/observe"},
+	"internal/safely":  {},
+	"internal/record":  {"internal/safely", "pkg/judge", "pkg/observe"},
+	"internal/report":  {"internal/compare", "internal/safely", "pkg/judge", "pkg/observe"},
 	"internal/sweep":   {"internal/record", "pkg/chaos", "pkg/cluster", "pkg/judge"},
-	"pkg/chaos":        {"pkg/cluster", "pkg/judge", "pkg/observe"},
+	"pkg/chaos":        {"internal/safely", "pkg/cluster", "pkg/judge", "pkg/observe"},
 	"pkg/cluster":      {},
 	"pkg/judge":        {"pkg/observe"},
 	"pkg/observe":      {},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
@@ -142,12 +143,8 @@ func JudgeFolder(dir string) (*judge.Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing run.json: %w", err)
 	}
-	tmp := filepath.Join(dir, ".run.json")
-	if err := os.WriteFile(tmp, append(out, '\n'), 0o644); err != nil {
-		return nil, fmt.Errorf("writing run.json: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, "run.json")); err != nil {
-		return nil, fmt.Errorf("writing run.json: %w", err)
+	if err := safely.Replace(filepath.Join(dir, "run.json"), append(out, '\n')); err != nil {
+		return nil, err
 	}
 	return run, nil
 }
