@@ -15,6 +15,7 @@ import (
 	"maps"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
+	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
 // An Experiment is one file of experiments/, with one profile applied.
@@ -203,9 +205,15 @@ func Load(fsys fs.FS, name, profile string) (*Experiment, error) {
 	return Parse(file, data, profile)
 }
 
+// MaxFile is how many bytes an experiment's file may have; the longest of ours has 4 kB.
+const MaxFile = 1 << 20
+
 // Parse reads an experiment and applies a profile. file is for messages; the base
 // of its name must be the experiment's name.
 func Parse(file string, data []byte, profile string) (*Experiment, error) {
+	if len(data) > MaxFile {
+		return nil, invalid("%s: it has more than %d bytes", file, MaxFile)
+	}
 	if n := secondDocument(data); n > 0 {
 		return nil, invalid("%s: line %d: another document begins here; a file holds one experiment", file, n)
 	}
@@ -224,6 +232,7 @@ func Parse(file string, data []byte, profile string) (*Experiment, error) {
 	if want := strings.TrimSuffix(path.Base(file), ".yaml"); e.Metadata.Name != want {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), e.Metadata.Name, "must be the name of the file, "+strconv.Quote(want)))
 	}
+	errs = append(errs, validateName(field.NewPath("metadata", "name"), e.Metadata.Name)...)
 	if len(errs) > 0 {
 		return nil, invalid("%s: %s", file, errs[0].Error())
 	}
@@ -233,6 +242,24 @@ func Parse(file string, data []byte, profile string) (*Experiment, error) {
 	e.Spec.Expect = eachToleration(e.Spec.Expect, e.Spec.Canaries)
 	e.Spec.Fault.Effect = kinds()[e.Spec.Fault.Type].effects[e.Spec.Fault.Trigger]
 	return &e, nil
+}
+
+// maxName is how long the name of an experiment may be: with a run's id it becomes the name of
+// a folder, and stands in that of a benchmark.
+const maxName = 40
+
+// reserved are folders beside those of experiments, of clusters and of sweeps: what lies there
+// may be deleted.
+var reserved = []string{"clusters", "tune"}
+
+func validateName(p *field.Path, name string) field.ErrorList {
+	switch {
+	case !observe.IsName(name) || len(name) > maxName:
+		return field.ErrorList{field.Invalid(p, name, fmt.Sprintf("lowercase letters, digits and dashes between them, at most %d: it becomes the name of a folder", maxName))}
+	case slices.Contains(reserved, name):
+		return field.ErrorList{field.Invalid(p, name, "a folder of that name holds something else: take another")}
+	}
+	return nil
 }
 
 // applyProfile overlays one profile on the spec. Every profile is tried, so that
@@ -249,6 +276,9 @@ func applyProfile(e *Experiment, js []byte, profile string) error {
 	var chosen Experiment
 	for _, name := range names[:len(profiles)] {
 		overlay := profiles[name]
+		if !observe.IsName(name) {
+			return fmt.Errorf("spec.profiles: %q is no name of a profile: %s", name, observe.NameRule)
+		}
 		at := "spec.profiles." + name
 		if name == DefaultProfile {
 			return fmt.Errorf("%s: the default profile is the experiment as it stands", at)
@@ -461,6 +491,11 @@ func (e *Experiment) validate() field.ErrorList {
 		if !slices.Contains(components, component) {
 			errs = append(errs, field.NotSupported(root.Child("cluster", "flags"), component, components))
 		}
+		for _, name := range slices.Sorted(maps.Keys(s.Cluster.Flags[component])) {
+			if !flagName.MatchString(name) {
+				errs = append(errs, field.Invalid(root.Child("cluster", "flags", component), name, "letters, digits, dashes and dots: it becomes an argument of "+component))
+			}
+		}
 	}
 	if s.Target.Role != "worker" {
 		errs = append(errs, field.NotSupported(root.Child("target", "role"), s.Target.Role, []string{"worker"}))
@@ -485,6 +520,9 @@ func (e *Experiment) validate() field.ErrorList {
 	}
 	return errs
 }
+
+// flagName is what a flag or a field of a component is called.
+var flagName = regexp.MustCompile(`^[A-Za-z][-.A-Za-z0-9]{0,99}$`)
 
 // components are those that have flags.
 var components = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kubelet"}

@@ -3,10 +3,12 @@ package chaos
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -294,6 +296,61 @@ func TestFlags(t *testing.T) {
 		"kube-controller-manager": {"cluster-signing-duration": "3m", "v": "4", "node-eviction-rate": "0.1"},
 		"kubelet":                 {"serializeImagePulls": "false", "enforceNodeAllocatable": "[pods]", "imageGCHighThresholdPercent": "85"},
 	})
+}
+
+// The name of an experiment becomes that of a folder, and its file has a bound.
+func TestNamesOfExperiments(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"small": true, "a": true, "0-9": true, strings.Repeat("a", 40): true, strings.Repeat("a", 41): false,
+		"-a": false, "a-": false, "A": false, "a.b": false, "a_b": false, "clusters": false, "tune": false, "cluster": true,
+	} {
+		_, err := Parse(name+".yaml", []byte(strings.Replace(smallExperiment, "name: small", "name: "+name, 1)), "")
+		if (err == nil) != ok || err != nil && !strings.HasPrefix(err.Error(), name+".yaml: metadata.name: ") {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	long := smallExperiment + "#" + strings.Repeat("x", MaxFile-len(smallExperiment)-1)
+	if _, err := Parse("small.yaml", []byte(long), ""); err != nil {
+		t.Error(err)
+	}
+	if _, err := Parse("small.yaml", []byte(long+"x"), ""); oneLine(t, "small", err) != "small.yaml: it has more than 1048576 bytes" {
+		t.Errorf("error %v", err)
+	}
+	for _, id := range []string{"", "x", "20260102t030405z-beef"} { // folders that anybody may have made
+		if got := ClusterName(id); !strings.HasPrefix(got, "flatline-") {
+			t.Errorf("the cluster of %q is %q", id, got)
+		}
+	}
+}
+
+// What is judged is written as a whole, and not through a link.
+func TestJudgeFolderWritesThroughNoLink(t *testing.T) {
+	dir := t.TempDir()
+	outside := filepath.Join(t.TempDir(), "outside")
+	packed, err := os.Open("../judge/testdata/csr-denied-fast.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	z, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "timeline.jsonl"), data, 0o644), os.WriteFile(outside, []byte("mine"), 0o644),
+		os.Symlink(outside, filepath.Join(dir, ".run.json")), os.Symlink(outside, filepath.Join(dir, "run.json")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := JudgeFolder(dir); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(outside); err != nil || string(data) != "mine" {
+		t.Errorf("outside there is %q, %v", data, err)
+	}
+	if info, err := os.Lstat(filepath.Join(dir, "run.json")); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("run.json is %v, %v", info, err)
+	}
 }
 
 func FuzzParse(f *testing.F) {
