@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
@@ -22,13 +24,19 @@ type Record struct {
 	File       string          // its timeline
 	Experiment json.RawMessage // as it was resolved for the run
 	Run        *judge.Run      // by today's rules
+
+	from  source
+	piped *observe.Timeline // what can be read only once
 }
 
 // Trace reads the timeline once more, for a picture.
 func (r *Record) Trace() (*judge.Trace, error) {
-	t, err := observe.ReadTimelineFile(r.File)
-	if err != nil {
-		return nil, err
+	t := r.piped
+	if t == nil {
+		var err error
+		if t, _, err = r.from.timeline(nil); err != nil {
+			return nil, err
+		}
 	}
 	return judge.NewTrace(t)
 }
@@ -42,8 +50,11 @@ func (e *NoneError) Error() string {
 
 // Read reads all runs that some names stand for: the folder of a run, a timeline by
 // itself (.jsonl or .jsonl.gz), or a folder with any number of either somewhere
-// below. A run that is found more than once is taken once. The order is that of the
-// names, and below a folder that of the paths.
+// below. A run that is found more than once is taken once: of two records with one run id the
+// first counts. The order is that of the names, and below a folder that of the paths.
+//
+// The records may be anybody's. Below a folder only regular files are read, and of large
+// timelines one at a time, so that many of them take no more memory than one.
 func Read(names []string) ([]*Record, error) {
 	files, err := find(names)
 	if err != nil {
@@ -51,11 +62,12 @@ func Read(names []string) ([]*Record, error) {
 	}
 	recs, errs := make([]*Record, len(files)), make([]error, len(files))
 	var all sync.WaitGroup
-	room := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i, file := range files {
+	var large sync.Mutex
+	room := make(chan struct{}, min(runtime.GOMAXPROCS(0), mostAtOnce))
+	for i, f := range files {
 		all.Go(func() {
 			room <- struct{}{}
-			recs[i], errs[i] = read(file)
+			recs[i], errs[i] = read(f, &large)
 			<-room
 		})
 	}
@@ -71,28 +83,98 @@ func Read(names []string) ([]*Record, error) {
 	}), nil
 }
 
-func read(file string) (*Record, error) {
-	t, err := observe.ReadTimelineFile(file)
+// mostAtOnce is how many timelines are read at the same time, largeSize how many of its bytes
+// make one large: twice the longest on record.
+const (
+	mostAtOnce = 8
+	largeSize  = 2 << 20
+)
+
+// A source is a timeline to read: one that was named, which may be a pipe, or one that was found.
+type source struct {
+	file  string
+	named bool
+}
+
+// timeline reads it, and says whether it is a file that can be read again. Large ones wait for
+// their turn at the gate, where there is one.
+func (s source) timeline(g *gate) (t *observe.Timeline, again bool, err error) {
+	open := safely.Open
+	if s.named {
+		open = os.Open
+	}
+	f, err := open(s.file)
+	if err != nil {
+		return nil, false, fmt.Errorf("reading timeline: %w", err)
+	}
+	defer f.Close()
+	r, err := observe.Unpack(s.file, f)
+	if err == nil {
+		if g != nil {
+			g.in, r = r, g
+		}
+		t, err = observe.ReadTimeline(r)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("%s: %w", s.file, err)
+	}
+	info, err := f.Stat()
+	return t, err == nil && info.Mode().IsRegular(), nil
+}
+
+// read reads a timeline and has it judged.
+func read(s source, large *sync.Mutex) (*Record, error) {
+	g := &gate{turn: large}
+	defer g.leave()
+	t, again, err := s.timeline(g)
 	if err != nil {
 		return nil, err
 	}
 	run, err := judge.Judge(t)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w", s.file, err)
 	}
-	return &Record{File: file, Experiment: t.Header.Experiment, Run: run}, nil
+	rec := &Record{File: s.file, Experiment: t.Header.Experiment, Run: run, from: s}
+	if !again {
+		rec.piped = t
+	}
+	return rec, nil
+}
+
+// A gate lets largeSize bytes pass, and what is beyond only one reader at a time.
+type gate struct {
+	in     io.Reader
+	passed int
+	turn   *sync.Mutex
+	mine   bool
+}
+
+func (g *gate) Read(p []byte) (int, error) {
+	if g.passed > largeSize && !g.mine {
+		g.turn.Lock()
+		g.mine = true
+	}
+	n, err := g.in.Read(p)
+	g.passed += n
+	return n, err
+}
+
+func (g *gate) leave() {
+	if g.mine {
+		g.turn.Unlock()
+	}
 }
 
 // find finds the timelines that names stand for.
-func find(names []string) ([]string, error) {
-	var found []string
+func find(names []string) ([]source, error) {
+	var found []source
 	for _, name := range names {
 		info, err := os.Stat(name)
 		if err != nil {
 			return nil, err
 		}
 		if !info.IsDir() {
-			found = append(found, name)
+			found = append(found, source{name, true})
 			continue
 		}
 		before := len(found)
@@ -108,7 +190,7 @@ func find(names []string) ([]string, error) {
 				return err
 			}
 			if d.Name() == "timeline.jsonl" || strings.HasSuffix(d.Name(), ".jsonl.gz") {
-				found = append(found, filepath.Join(name, strings.TrimPrefix(path, root)))
+				found = append(found, source{file: filepath.Join(name, strings.TrimPrefix(path, root))})
 			}
 			return nil
 		})

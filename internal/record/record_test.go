@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -61,6 +62,38 @@ func TestRead(t *testing.T) {
 	}
 	if got := ids(t, dir, evidence); !slices.Equal(got, all) {
 		t.Errorf("both: runs are %v, want %v", got, all)
+	}
+}
+
+// A timeline that was named may come through a pipe, and has a picture all the same; below a
+// folder there are files only.
+func TestReadPipe(t *testing.T) {
+	files, err := filepath.Glob(evidence + "/*.gz")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	data, err := os.ReadFile(files[0])
+	if err == nil {
+		err = errors.Join(os.WriteFile(filepath.Join(dir, "run.jsonl.gz"), data, 0o644), syscall.Mkfifo(filepath.Join(dir, "pipe.jsonl.gz"), 0o600),
+			syscall.Mkfifo(filepath.Join(dir, "timeline.jsonl"), 0o600), os.Symlink("/dev/zero", filepath.Join(dir, "zero.jsonl.gz")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := Read([]string{dir})
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%d records, %v", len(found), err)
+	}
+	go func() { _ = os.WriteFile(filepath.Join(dir, "pipe.jsonl.gz"), data, 0o600) }()
+	piped, err := Read([]string{filepath.Join(dir, "pipe.jsonl.gz")})
+	if err != nil || len(piped) != 1 || piped[0].Run.RunID != found[0].Run.RunID {
+		t.Fatalf("%d records, %v", len(piped), err)
+	}
+	for _, r := range []*Record{found[0], piped[0]} {
+		if tr, err := r.Trace(); err != nil || len(tr.Nodes) == 0 {
+			t.Errorf("%s: no trace: %v", r.File, err)
+		}
 	}
 }
 

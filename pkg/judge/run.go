@@ -244,6 +244,9 @@ func open(t *observe.Timeline) (*judgement, error) {
 	if err := json.Unmarshal(t.Header.Experiment, &j.plan); err != nil {
 		return nil, fmt.Errorf("judging run %s: header field experiment: %w", t.Header.RunID, err)
 	}
+	if err := bounded(&j.cfg, &j.plan); err != nil {
+		return nil, fmt.Errorf("judging run %s: header field %w", t.Header.RunID, err)
+	}
 	j.clock = newClock(&j.cfg, j.start)
 	for _, e := range t.Events {
 		j.clock.note(e)
@@ -255,6 +258,29 @@ func open(t *observe.Timeline) (*judgement, error) {
 		Target: j.cfg.Target, ControlNodes: j.cfg.ControlNodes, Warnings: append([]string{}, j.cfg.Warnings...),
 		ControlChanges: []string{}, Milestones: []Result{}, Heartbeats: []Heartbeat{}, Kubelets: []Kubelet{}, Differences: []Difference{}, Gaps: []Gap{}}
 	return j, nil
+}
+
+// mostListed is how many entries a list of a header may have: the work grows with one list times
+// another, and the longest of a real run has thirty.
+const mostListed = 200
+
+// bounded refuses headers that no run of ours has written: the record may be anybody's.
+func bounded(c *Config, p *Plan) error {
+	for _, l := range []struct {
+		field string
+		n     int
+	}{
+		{"config.nodes", len(c.Nodes)}, {"config.target", len(c.Target)}, {"config.controlNodes", len(c.ControlNodes)}, {"config.canaries", len(c.Canaries)},
+		{"config.warnings", len(c.Warnings)}, {"config.flags", len(c.Flags)}, {"experiment.spec.expect", len(p.Spec.Expect)}, {"experiment.spec.never", len(p.Spec.Never)},
+	} {
+		if l.n > mostListed {
+			return fmt.Errorf("%s: %d entries, at most %d are read", l.field, l.n, mostListed)
+		}
+	}
+	if name := p.Metadata.Name; name != "" && !observe.IsName(name) { // it becomes a folder's
+		return fmt.Errorf("experiment.metadata.name: %.60q; want %s", name, observe.NameRule)
+	}
+	return nil
 }
 
 func (j *judgement) judge(torn bool) (*Run, error) {

@@ -548,10 +548,17 @@ func TestJudgeNamesWhatItCannotRead(t *testing.T) {
 		edit func(*observe.Timeline)
 		want string
 	}{
-		"no config":      {func(tl *observe.Timeline) { tl.Header.Config = nil }, "header field config"},
-		"no experiment":  {func(tl *observe.Timeline) { tl.Header.Experiment = nil }, "header field experiment"},
-		"bad experiment": {func(tl *observe.Timeline) { tl.Header.Experiment = []byte(`{"spec":{"expect":[{"max":5}]}}`) }, "expect.max"},
-		"no flags":       {func(tl *observe.Timeline) { editConfig(t, tl, func(c *Config) { c.Flags = nil }) }, "nodeLeaseDurationSeconds"},
+		"no config":         {func(tl *observe.Timeline) { tl.Header.Config = nil }, "header field config"},
+		"no experiment":     {func(tl *observe.Timeline) { tl.Header.Experiment = nil }, "header field experiment"},
+		"bad experiment":    {func(tl *observe.Timeline) { tl.Header.Experiment = []byte(`{"spec":{"expect":[{"max":5}]}}`) }, "expect.max"},
+		"a path for a name": {func(tl *observe.Timeline) { tl.Header.Experiment = []byte(`{"metadata":{"name":"../x"}}`) }, `experiment.metadata.name: "../x"; want lowercase letters`},
+		"many targets": {func(tl *observe.Timeline) {
+			editConfig(t, tl, func(c *Config) { c.Target = make([]string, 201) })
+		}, "config.target: 201 entries, at most 200 are read"},
+		"many expectations": {func(tl *observe.Timeline) {
+			tl.Header.Experiment = []byte(`{"spec":{"expect":[` + strings.Repeat("{},", 200) + `{}]}}`)
+		}, "experiment.spec.expect: 201 entries, at most 200 are read"},
+		"no flags": {func(tl *observe.Timeline) { editConfig(t, tl, func(c *Config) { c.Flags = nil }) }, "nodeLeaseDurationSeconds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tl := recorded(t)

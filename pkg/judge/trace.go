@@ -150,7 +150,7 @@ func NewTrace(t *observe.Timeline) (*Trace, error) {
 func (j *judgement) trace() *Trace {
 	tr := &tracer{judgement: j, processes: map[string]process{}, loaded: map[string][]loaded{}, trace: &Trace{Phases: Lane{Name: "phases"}, Fault: Lane{Name: "fault"}, Leader: Lane{Name: "kube-controller-manager"}, Server: Lane{Name: "kube-apiserver"}},
 		nodes: map[string]*NodeTrace{}, byIP: map[string]string{}, homes: map[string]string{}, pods: map[string]*podTracer{}, used: map[string]*Certificate{}, requests: map[string]*Lane{}, owners: map[string]string{}, creds: map[string]string{},
-		renews: map[string]bool{}, blind: map[string]bool{}, taints: map[string]*Lane{}}
+		renews: map[string]bool{}, blind: map[string]bool{}, taints: map[string]*Lane{}, tainted: map[string]map[string]bool{}, lanes: map[string]int{}, looked: map[string]int{}}
 	return tr.follow()
 }
 
@@ -166,12 +166,15 @@ type tracer struct {
 	order    []string                // of the pods
 	used     map[string]*Certificate // what each credential did, by its fingerprint
 	requests map[string]*Lane
-	owners   map[string]string // of the requests
-	creds    map[string]string // of the certificates that they were issued
-	renews   map[string]bool   // renewals that were seen already, by node and renewTime
-	blind    map[string]bool   // watches with an open gap
-	edges    []edge            // what the audit log says about nodes
-	taints   map[string]*Lane  // all taints of a node together
+	owners   map[string]string          // of the requests
+	creds    map[string]string          // of the certificates that they were issued
+	renews   map[string]bool            // renewals that were seen already, by node and renewTime
+	blind    map[string]bool            // watches with an open gap
+	edges    []edge                     // what the audit log says about nodes
+	taints   map[string]*Lane           // all taints of a node together
+	tainted  map[string]map[string]bool // those that a node has
+	lanes    map[string]int             // where the lane of "node taint" lies among those of its node
+	looked   map[string]int             // where the lane of a container lies
 	silence  float64
 
 	processes map[string]process
@@ -297,10 +300,10 @@ func (t *tracer) addRun(e observe.Event, at float64, node string) {
 	case TypeWitness:
 		tr.Witnesses = append(tr.Witnesses, Witness{at, e.Detail["inPlace"] == "true", e.Detail["biting"] == "true", e.Detail["seen"]})
 	case TypeController:
-		i := slices.IndexFunc(tr.Containers, func(l Lane) bool { return l.Name == e.Object })
-		if i < 0 {
+		i, known := t.looked[e.Object]
+		if !known {
 			i = len(tr.Containers)
-			tr.Containers = append(tr.Containers, Lane{Name: e.Object})
+			tr.Containers, t.looked[e.Object] = append(tr.Containers, Lane{Name: e.Object}), i
 		}
 		tr.Containers[i].enter(min(at, tr.To), e.Detail["id"], "") // the last look comes when all else has been seen
 	}
@@ -467,18 +470,26 @@ func (t *tracer) node(name string, at float64, ready, taints string) {
 		return
 	}
 	t.taints[name].enter(at, taints, "")
+	now := map[string]bool{}
 	for taint := range strings.SplitSeq(taints, ",") {
-		if taint != "none" && !slices.ContainsFunc(n.Taints, func(l Lane) bool { return l.Name == taint }) {
-			n.Taints = append(n.Taints, Lane{Name: taint})
+		if taint == "none" {
+			continue
+		}
+		now[taint] = true
+		key := name + " " + taint
+		i, known := t.lanes[key]
+		if !known {
+			i = len(n.Taints)
+			n.Taints, t.lanes[key] = append(n.Taints, Lane{Name: taint}), i
+		}
+		n.Taints[i].enter(at, "tainted", "")
+	}
+	for taint := range t.tainted[name] {
+		if !now[taint] {
+			n.Taints[t.lanes[name+" "+taint]].enter(at, "", "")
 		}
 	}
-	for i := range n.Taints {
-		state := ""
-		if slices.Contains(strings.Split(taints, ","), n.Taints[i].Name) {
-			state = "tainted"
-		}
-		n.Taints[i].enter(at, state, "")
-	}
+	t.tainted[name] = now
 }
 
 func (t *tracer) pod(e observe.Event, at float64, id string) {

@@ -227,7 +227,7 @@ func TestOneOrderForFileMemoryAndListener(t *testing.T) {
 		wg.Go(func() {
 			for n := range 50 {
 				if s == 0 && n == 20 { // the header comes while others emit
-					if err := r.Open(name, Header{Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}); err != nil {
+					if err := r.Open(name, Header{RunID: "r1", Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}); err != nil {
 						t.Error(err)
 					}
 				}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -19,7 +20,7 @@ const Schema = "flatline.dev/timeline/v1"
 // A Header is line 1 of a timeline: all that is needed to judge the rest.
 type Header struct {
 	Schema string `json:"schema"`
-	// RunID names the run; it is also on every container of its cluster.
+	// RunID names the run; it is also on every container of its cluster. It is a DNS label.
 	RunID string `json:"runID"`
 	// Start is the wall clock at which Event.At is zero.
 	Start time.Time `json:"start"`
@@ -38,38 +39,116 @@ type Timeline struct {
 	Torn bool
 }
 
-// ReadTimeline reads a timeline. An error names the line.
+// Limits of a timeline, which are part of the format: whoever reads one of a stranger needs
+// a bound. A run of twelve minutes has 3,500 events with 32,000 details in 1 MB, and no line
+// longer than 4 kB. To judge or draw the largest takes 350 MB of memory.
+const (
+	MaxLine    = 1 << 20   // bytes of a line, with its end
+	MaxSize    = 32 << 20  // bytes of all lines, unpacked
+	MaxEvents  = 100_000   // six hours of a cluster of four nodes
+	MaxDetails = 1_000_000 // of all events together
+)
+
+// ReadTimeline reads a timeline. An error names the line, and the limit where one is exceeded.
 func ReadTimeline(r io.Reader) (*Timeline, error) {
-	br := bufio.NewReaderSize(r, 1<<16)
+	lines := &lineReader{in: bufio.NewReaderSize(r, 1<<16)}
 	t := &Timeline{}
+	details := 0
 	for n := 1; ; n++ {
-		line, err := br.ReadBytes('\n')
+		bad := func(err error) (*Timeline, error) { return nil, fmt.Errorf("reading timeline: line %d: %w", n, err) }
+		line, err := lines.next()
 		if errors.Is(err, io.EOF) {
 			t.Torn = len(line) > 0
 			if n == 1 {
-				return nil, fmt.Errorf("reading timeline: line 1: no header")
+				return bad(errors.New("no header"))
 			}
 			return t, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading timeline: line %d: %w", n, err)
+			return bad(err)
 		}
 		line = bytes.TrimSpace(line)
 		if n == 1 {
-			if err := json.Unmarshal(line, &t.Header); err != nil {
-				return nil, fmt.Errorf("reading timeline: line 1: header: %w", err)
-			}
-			if t.Header.Schema != Schema {
-				return nil, fmt.Errorf("reading timeline: line 1: schema is %q, this version reads %q", t.Header.Schema, Schema)
+			if t.Header, err = readHeader(line); err != nil {
+				return bad(err)
 			}
 			continue
 		}
 		var e Event
 		if err := e.UnmarshalJSON(line); err != nil { // as json.Unmarshal would, which scans the line once before
-			return nil, fmt.Errorf("reading timeline: line %d: %w", n, err)
+			return bad(err)
+		}
+		if details += len(e.Detail); details > MaxDetails {
+			return bad(fmt.Errorf("more than %d details", MaxDetails))
+		}
+		if len(t.Events) == MaxEvents {
+			return bad(fmt.Errorf("more than %d events", MaxEvents))
 		}
 		t.Events = append(t.Events, e)
 	}
+}
+
+// readHeader reads line 1.
+func readHeader(line []byte) (Header, error) {
+	var h Header
+	if err := json.Unmarshal(line, &h); err != nil {
+		return h, fmt.Errorf("header: %w", err)
+	}
+	if h.Schema != Schema {
+		return h, fmt.Errorf("schema is %.60q, this version reads %q", h.Schema, Schema)
+	}
+	if !IsName(h.RunID) {
+		return h, fmt.Errorf("runID is %.60q; want %s", h.RunID, NameRule)
+	}
+	return h, nil
+}
+
+// name is a DNS label (RFC 1123, section 2.1).
+var name = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// NameRule says what IsName wants.
+const NameRule = "lowercase letters, digits and dashes between them, at most 63"
+
+// IsName says whether a text can be the name of a run or an experiment, which become names of
+// folders and Kubernetes objects: a DNS label.
+func IsName(s string) bool { return name.MatchString(s) }
+
+// A lineReader reads lines within the limits of a timeline.
+type lineReader struct {
+	in   *bufio.Reader
+	line []byte
+	size int
+}
+
+// next is the next line with its end, valid until the call after; the last one may have none
+// and comes with io.EOF.
+func (r *lineReader) next() ([]byte, error) {
+	r.line = r.line[:0]
+	for {
+		part, err := r.in.ReadSlice('\n')
+		r.line = append(r.line, part...)
+		r.size += len(part)
+		switch {
+		case len(r.line) > MaxLine:
+			return nil, fmt.Errorf("it has more than %d bytes", MaxLine)
+		case r.size > MaxSize:
+			return nil, fmt.Errorf("the lines up to here have more than %d bytes", MaxSize)
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return r.line, err
+		}
+	}
+}
+
+// Unpack reads a file as its name wants it: one that ends in .gz is unpacked.
+func Unpack(name string, r io.Reader) (io.Reader, error) {
+	if !strings.HasSuffix(name, ".gz") {
+		return r, nil
+	}
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("reading timeline: unpacking: %w", err)
+	}
+	return z, nil
 }
 
 // ReadTimelineFile reads a timeline file; a name that ends in .gz is unpacked.
@@ -79,11 +158,9 @@ func ReadTimelineFile(name string) (*Timeline, error) {
 		return nil, fmt.Errorf("reading timeline: %w", err)
 	}
 	defer f.Close()
-	var r io.Reader = f
-	if strings.HasSuffix(name, ".gz") {
-		if r, err = gzip.NewReader(f); err != nil {
-			return nil, fmt.Errorf("reading timeline %s: %w", name, err)
-		}
+	r, err := Unpack(name, f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	t, err := ReadTimeline(r)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,15 +33,17 @@ func TestReadTimeline(t *testing.T) {
 
 func TestReadTimelineNamesTheBrokenLine(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
-		"empty":           {"", "line 1: no header"},
-		"header torn":     {header[:40], "line 1: no header"},
-		"header is event": {two, `line 1: schema is ""`},
-		"other schema":    {strings.Replace(header, "/v1", "/v2", 1) + two, `line 1: schema is "flatline.dev/timeline/v2", this version reads "flatline.dev/timeline/v1"`},
-		"header no JSON":  {"hello\n" + two, "line 1: header: invalid"},
-		"first event":     {header + "hello\n" + two, "line 2: "},
-		"later event":     {header + two + `{"at":3,"source":"run"}` + "\n" + two, "line 4: an event needs"},
-		"blank line":      {header + two + "\n" + two, "line 4: "},
-		"last, not torn":  {header + two + `{"at":3,"sou` + "\n", "line 4: "},
+		"empty":            {"", "line 1: no header"},
+		"header torn":      {header[:40], "line 1: no header"},
+		"header is event":  {two, `line 1: schema is ""`},
+		"other schema":     {strings.Replace(header, "/v1", "/v2", 1) + two, `line 1: schema is "flatline.dev/timeline/v2", this version reads "flatline.dev/timeline/v1"`},
+		"run id is a path": {strings.Replace(header, `"r1"`, `"../r1"`, 1) + two, `line 1: runID is "../r1"; want lowercase letters`},
+		"no run id":        {strings.Replace(header, `"r1"`, `""`, 1) + two, `line 1: runID is ""; want`},
+		"header no JSON":   {"hello\n" + two, "line 1: header: invalid"},
+		"first event":      {header + "hello\n" + two, "line 2: "},
+		"later event":      {header + two + `{"at":3,"source":"run"}` + "\n" + two, "line 4: an event needs"},
+		"blank line":       {header + two + "\n" + two, "line 4: "},
+		"last, not torn":   {header + two + `{"at":3,"sou` + "\n", "line 4: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tl, err := ReadTimeline(strings.NewReader(tc.text))
@@ -70,10 +74,52 @@ func TestReadTimelineKeepsWhatIsWholeBeforeATornLine(t *testing.T) {
 }
 
 func TestReadTimelineReadsLongLines(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
+	long := strings.Repeat("x", 1<<20-len(`{"at":1,"source":"run","type":"Witness","detail":{"seen":""}}`)-1)
 	tl, err := ReadTimeline(strings.NewReader(header + `{"at":1,"source":"run","type":"Witness","detail":{"seen":"` + long + `"}}` + "\n"))
 	if err != nil || tl.Events[0].Detail["seen"] != long {
 		t.Errorf("a line of a megabyte: %v", err)
+	}
+}
+
+// repeated is a reader of a text many times over.
+func repeated(text string, times int) io.Reader {
+	readers := make([]io.Reader, times)
+	for i := range readers {
+		readers[i] = strings.NewReader(text)
+	}
+	return io.MultiReader(readers...)
+}
+
+// Whoever reads a stranger's timeline is bounded, whatever is in it; the error says by what.
+func TestReadTimelineWithinLimits(t *testing.T) {
+	event := `{"at":1,"source":"run","type":"x"}` + "\n"
+	wide := `{"at":1,"source":"run","type":"x","detail":{"x":"` + strings.Repeat("x", 1<<20-100) + `"}}` + "\n"
+	var details strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&details, `"%d":"",`, i)
+	}
+	many := `{"at":1,"source":"run","type":"x","detail":{` + strings.TrimSuffix(details.String(), ",") + "}}\n"
+	for name, tc := range map[string]struct {
+		text io.Reader
+		want string
+	}{
+		"a line without end":       {repeated("x", 2<<20), "line 1: it has more than 1048576 bytes"},
+		"a later one":              {io.MultiReader(strings.NewReader(header+two), repeated("x", 2<<20)), "line 4: it has more than 1048576 bytes"},
+		"a byte too many":          {strings.NewReader(header + strings.Repeat("x", MaxLine) + "\n"), "line 2: it has more than 1048576 bytes"},
+		"many events":              {io.MultiReader(strings.NewReader(header), repeated(event, MaxEvents+1)), "line 100002: more than 100000 events"},
+		"many details":             {io.MultiReader(strings.NewReader(header), repeated(many, MaxDetails/10_000+1)), "line 102: more than 1000000 details"},
+		"many bytes":               {io.MultiReader(strings.NewReader(header), repeated(wide, MaxSize/len(wide)+1)), "line 34: the lines up to here have more than 33554432 bytes"},
+		"as many events as can be": {io.MultiReader(strings.NewReader(header), repeated(event, MaxEvents)), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tl, err := ReadTimeline(tc.text)
+			if tc.want == "" && (err != nil || len(tl.Events) != MaxEvents) {
+				t.Errorf("error %v", err)
+			}
+			if tc.want != "" && (err == nil || !strings.HasSuffix(err.Error(), tc.want) || tl != nil) {
+				t.Errorf("error %v, want %q", err, tc.want)
+			}
+		})
 	}
 }
 
