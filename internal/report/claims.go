@@ -18,9 +18,9 @@ func Claims(out io.Writer, answers []judge.Answer) error {
 		if a.Verdict == judge.Open {
 			open++
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d |\n", a.ID, cell(a.Said), a.Verdict, cell(a.Measured), len(a.Runs))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d |\n", cell(a.ID), cell(a.Said), cell(string(a.Verdict)), cell(a.Measured), len(a.Runs))
 	}
 	fmt.Fprintf(&b, "\n%d of %d are answered.\n", len(answers)-open, len(answers))
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, guard(b.String()))
 	return err
 }

@@ -25,7 +25,9 @@ func Comparison(out io.Writer, format string, tables []*compare.Table) error {
 	case "csv":
 		return comparisonCSV(out, tables)
 	case "html":
-		return comparisonHTML(out, tables)
+		return comparisonHTML(out, shown(tables))
+	case "text":
+		tables = shown(tables)
 	}
 	var b strings.Builder
 	for i, t := range tables {
@@ -38,7 +40,7 @@ func Comparison(out io.Writer, format string, tables []*compare.Table) error {
 			comparisonText(&b, t)
 		}
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, guard(b.String()))
 	return err
 }
 
@@ -203,9 +205,9 @@ func shifts(t *compare.Table) []string {
 }
 
 func comparisonMarkdown(b *strings.Builder, t *compare.Table) {
-	fmt.Fprintf(b, "### %s\n\n%s\n\n", cell(comparisonTitle(t)), cell(strings.Join(t.Facts, ", ")))
+	fmt.Fprintf(b, "### %s\n\n%s\n\n", cell(comparisonTitle(t)), item(strings.Join(t.Facts, ", ")))
 	for _, a := range t.Arms[1:] {
-		fmt.Fprintf(b, "- %s: %s\n", cell(a.Name), cell(differs(a)))
+		fmt.Fprintf(b, "- %s: %s\n", item(a.Name), cell(differs(a)))
 	}
 	head := comparisonHead(t)
 	fmt.Fprintf(b, "\n| %s |\n|---|---|%s\n", joined(head), strings.Repeat("--:|", len(head)-2))
@@ -217,10 +219,10 @@ func comparisonMarkdown(b *strings.Builder, t *compare.Table) {
 	}
 	fmt.Fprintf(b, "\n%s\n\n", method(t))
 	for _, s := range shifts(t) {
-		fmt.Fprintf(b, "- %s\n", cell(s))
+		fmt.Fprintf(b, "- %s\n", item(s))
 	}
 	for _, s := range t.Notes {
-		fmt.Fprintf(b, "\n> %s\n", cell(s))
+		fmt.Fprintf(b, "\n> %s\n", item(s))
 	}
 }
 
@@ -235,7 +237,8 @@ func joined(cells []string) string {
 
 // comparisonCSV writes a line for each milestone and arm.
 func comparisonCSV(out io.Writer, tables []*compare.Table) error {
-	w := csv.NewWriter(out)
+	var b strings.Builder
+	w := csv.NewWriter(&b)
 	_ = w.Write([]string{"table", "milestone", "counted from", "arm", "runs", "not reached", "median", "lo", "hi", "model", "delta", "model delta", "p", "significant"})
 	number := func(v *float64) string {
 		if v == nil {
@@ -246,13 +249,14 @@ func comparisonCSV(out io.Writer, tables []*compare.Table) error {
 	for i, t := range tables {
 		for _, r := range slices.Concat(t.Rows, t.Totals) {
 			for k, c := range r.Cells {
-				_ = w.Write([]string{strconv.Itoa(i + 1), r.Milestone, r.From, t.Arms[k].Name, strconv.Itoa(c.N()), strconv.Itoa(c.NotReached),
+				_ = w.Write([]string{strconv.Itoa(i + 1), field(r.Milestone), field(r.From), field(t.Arms[k].Name), strconv.Itoa(c.N()), strconv.Itoa(c.NotReached),
 					number(c.Median), number(c.Lo), number(c.Hi), number(c.Model), number(c.Delta), number(c.ModelDelta), number(c.P), strconv.FormatBool(c.Significant)})
 			}
 		}
 	}
-	w.Flush()
-	return w.Error() // of all writes
+	w.Flush() // a strings.Builder does not fail
+	_, err := io.WriteString(out, guard(b.String()))
+	return err
 }
 
 // Knobs writes what single flags do in one of the ComparisonFormats but html.
@@ -278,19 +282,26 @@ func Knobs(out io.Writer, format string, k *compare.Knobs) error {
 	case "json":
 		return writeJSON(out, k)
 	case "csv":
-		w := csv.NewWriter(out)
-		_ = w.WriteAll(append([][]string{head}, rows...))
-		return w.Error()
+		w := csv.NewWriter(&b)
+		_ = w.Write(head)
+		for _, r := range rows {
+			for i := range r[:6] { // the rest are numbers of ours
+				r[i] = field(r[i])
+			}
+			_ = w.Write(r)
+		}
+		w.Flush()
 	case "markdown":
-		fmt.Fprintf(&b, "### One flag at a time against: %s\n\n%s, %d runs\n\n| %s |\n|%s\n", cell(k.Base), cell(strings.Join(k.Facts, ", ")), k.Runs, joined(head), strings.Repeat("---|", len(head)))
+		fmt.Fprintf(&b, "### One flag at a time against: %s\n\n%s, %d runs\n\n| %s |\n|%s\n", cell(k.Base), item(strings.Join(k.Facts, ", ")), k.Runs, joined(head), strings.Repeat("---|", len(head)))
 		for _, r := range rows {
 			fmt.Fprintf(&b, "| %s |\n", joined(r))
 		}
 		fmt.Fprintf(&b, "\n%s\n", knobsMethod)
 		for _, s := range k.Notes {
-			fmt.Fprintf(&b, "\n> %s\n", cell(s))
+			fmt.Fprintf(&b, "\n> %s\n", item(s))
 		}
 	default:
+		k = shown(k)
 		fmt.Fprintf(&b, "one flag at a time against: %s\n%s, %d runs\n\n", k.Base, strings.Join(k.Facts, ", "), k.Runs)
 		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(tw, strings.ToUpper(strings.Join(head, "\t")))
@@ -298,7 +309,7 @@ func Knobs(out io.Writer, format string, k *compare.Knobs) error {
 			if i > 0 && rows[i-1][0]+rows[i-1][2] == r[0]+r[2] {
 				r = append([]string{"", "", "", ""}, r[4:]...)
 			}
-			fmt.Fprintln(tw, strings.Join(r, "\t"))
+			fmt.Fprintln(tw, strings.Join(shown(r), "\t"))
 		}
 		_ = tw.Flush()
 		fmt.Fprintf(&b, "\n%s\n", knobsMethod)
@@ -306,7 +317,7 @@ func Knobs(out io.Writer, format string, k *compare.Knobs) error {
 			fmt.Fprintf(&b, "note: %s\n", s)
 		}
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, guard(b.String()))
 	return err
 }
 

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
@@ -36,8 +36,8 @@ func Folder(dir string) error {
 		if err := write(&b, r); err != nil {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644); err != nil {
-			return fmt.Errorf("writing %s: %w", name, err)
+		if err := safely.Replace(filepath.Join(dir, name), b.Bytes()); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -55,7 +55,7 @@ func Print(out io.Writer, format string, r *judge.Run) error {
 	case "wide":
 		return Wide(out, r)
 	case "name":
-		_, err := fmt.Fprintln(out, r.RunID)
+		_, err := fmt.Fprintln(out, Lines(plain(r.RunID)))
 		return err
 	case "markdown":
 		return Markdown(out, r)
@@ -67,11 +67,11 @@ func Print(out io.Writer, format string, r *judge.Run) error {
 	if format == "json" {
 		return writeJSON(out, r)
 	}
-	data, err := yaml.Marshal(r) // by way of JSON
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", format, err)
+	text, err := yaml.Marshal(r) // by way of JSON
+	if err != nil || string(text) != Lines(string(text)) {
+		return writeJSON(out, r) // which is YAML too, and has an escape for everything
 	}
-	_, err = out.Write(data)
+	_, err = out.Write(text)
 	return err
 }
 
@@ -80,6 +80,6 @@ func writeJSON(out io.Writer, data any) error {
 	if err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	_, err = out.Write(append(text, '\n'))
+	_, err = io.WriteString(out, inJSON(string(text))+"\n")
 	return err
 }

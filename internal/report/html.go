@@ -24,6 +24,7 @@ var (
 // HTML writes the page of one run: self-contained, without scripts, for every
 // width and for print. It needs no network.
 func HTML(out io.Writer, tr *judge.Trace, r *judge.Run) error {
+	tr, r = shown(tr), shown(r)
 	p := page{
 		Run: r, Sentence: Sentence(r), Sign: signOf(r), Outcome: outcome(r), Style: template.CSS(styleCSS), Patterns: patterns,
 	}
@@ -53,7 +54,7 @@ var phases = []string{"setup", "create", "steady", "inject", "hold", "undo", "re
 // SVG writes the drawing alone, for other documents.
 func SVG(out io.Writer, tr *judge.Trace, r *judge.Run) error {
 	head, body, _ := strings.Cut(picture(tr, r, wideWidth, "wide"), "\n")
-	_, err := fmt.Fprintf(out, "%s\n<style>%s</style>\n%s<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n%s", head, styleCSS, patterns, body)
+	_, err := fmt.Fprintf(out, "%s\n<style>%s</style>\n%s<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n%s", inXML(head), styleCSS, patterns, inXML(body))
 	return err
 }
 
@@ -102,7 +103,7 @@ func render(out io.Writer, name string, data any) error {
 	if err := t.ExecuteTemplate(&b, name, data); err != nil {
 		return fmt.Errorf("filling the page: %w", err)
 	}
-	_, err = out.Write(b.Bytes())
+	_, err = io.WriteString(out, inXML(b.String()))
 	return err
 }
 
@@ -223,8 +224,13 @@ func flagRows(r *judge.Run) []flagRow {
 // stateRows is the drawing as text: every state of every thing that has states.
 func stateRows(tr *judge.Trace, r *judge.Run) []stateRow {
 	var rows []stateRow
+	left := 0
 	put := func(node, what string, spans []judge.Span) {
 		for _, s := range spans {
+			if len(rows) >= mostStates {
+				left++
+				continue
+			}
 			to := signed(s.To)
 			if s.Open {
 				to = "the end"
@@ -267,5 +273,8 @@ func stateRows(tr *judge.Trace, r *judge.Run) []stateRow {
 	put("", "kube-controller-manager led by", tr.Leader.Spans)
 	put("", "kube-apiserver", tr.Server.Spans)
 	put("", "gap", tr.Gaps)
+	if left > 0 {
+		rows = append(rows, stateRow{What: fmt.Sprintf("and %d more states", left)})
+	}
 	return rows
 }

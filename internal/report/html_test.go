@@ -270,6 +270,13 @@ func FuzzReport(f *testing.F) {
 		writeTimeline(f, data, tl)
 		f.Add(data.Bytes())
 	}
+	tl := timeline(f, recordings["fast"])
+	for i, evil := range evils[:6] {
+		data := new(bytes.Buffer)
+		tl.Events[len(tl.Events)-1-i].Detail = map[string]string{"why": evil, evil: evil}
+		writeTimeline(f, data, tl)
+		f.Add(bytes.ReplaceAll(data.Bytes(), []byte("csr-bvndm"), []byte("::error::x")))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tl, err := observe.ReadTimeline(bytes.NewReader(data))
 		if err != nil {
@@ -283,9 +290,10 @@ func FuzzReport(f *testing.F) {
 		if err != nil {
 			t.Fatalf("it is judged and cannot be traced: %v", err)
 		}
-		if err := errors.Join(HTML(io.Discard, tr, r), Overlay(io.Discard, []*judge.Run{r})); err != nil {
-			t.Fatal(err)
+		for name, text := range renderAll(t, tr, r) {
+			harmless(t, name, text, r)
 		}
+		annotated(t, r)
 		if len(r.Milestones) > 0 {
 			if s := picture(tr, r, wideWidth, "x"); strings.Contains(s, "NaN") || strings.Contains(s, "Inf") {
 				t.Error("a coordinate is no number")

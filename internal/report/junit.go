@@ -46,6 +46,7 @@ type (
 // missed expectation is a failure; what kept the run from having an answer is an
 // error.
 func JUnit(out io.Writer, r *judge.Run) error {
+	r = shown(r)
 	class := r.Experiment + "." + r.Profile
 	s := junitSuite{Name: class, Time: fmt.Sprintf("%.3f", r.Cost.WallSeconds)}
 	if r.InjectedAt != nil {
@@ -87,15 +88,11 @@ func JUnit(out io.Writer, r *judge.Run) error {
 		}
 	}
 	s.Tests = len(s.Cases)
-	if _, err := io.WriteString(out, xml.Header); err != nil {
+	text, err := xml.MarshalIndent(junitSuites{Suites: []junitSuite{s}}, "", "  ")
+	if err != nil {
 		return err
 	}
-	enc := xml.NewEncoder(out)
-	enc.Indent("", "  ")
-	if err := enc.Encode(junitSuites{Suites: []junitSuite{s}}); err != nil {
-		return err
-	}
-	_, err := io.WriteString(out, "\n")
+	_, err = io.WriteString(out, xml.Header+inXML(string(text))+"\n")
 	return err
 }
 

@@ -16,13 +16,13 @@ func Markdown(out io.Writer, r *judge.Run) error {
 	if !r.AsWanted() {
 		sign = cross
 	}
-	fmt.Fprintf(&b, "### %s %s, profile %s: %s\n\n", sign, r.Experiment, r.Profile, outcome(r))
+	fmt.Fprintf(&b, "### %s %s, profile %s: %s\n\n", sign, cell(r.Experiment), cell(r.Profile), cell(outcome(r)))
 	if len(r.Target) > 0 { // else there was no cluster
-		fmt.Fprintf(&b, "Kubernetes %s, target %s, ", r.KubernetesVersion, strings.Join(r.Target, ", "))
+		fmt.Fprintf(&b, "Kubernetes %s, target %s, ", cell(r.KubernetesVersion), cell(strings.Join(r.Target, ", ")))
 	}
-	fmt.Fprintf(&b, "run `%s`, %.0f s\n\n", r.RunID, r.Cost.WallSeconds)
+	fmt.Fprintf(&b, "run %s, %.0f s\n\n", inCode(r.RunID), r.Cost.WallSeconds)
 	for _, why := range r.Reasons {
-		fmt.Fprintf(&b, "- %s\n", cell(why))
+		fmt.Fprintf(&b, "- %s\n", item(why))
 	}
 	if len(r.Reasons) > 0 {
 		b.WriteString("\n")
@@ -40,13 +40,8 @@ func Markdown(out io.Writer, r *judge.Run) error {
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "\n> warning: %s\n", cell(w))
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, guard(b.String()))
 	return err
-}
-
-// cell keeps a text inside its cell.
-func cell(s string) string {
-	return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s)
 }
 
 // Annotations writes a line of the GitHub Actions workflow commands for every
@@ -55,9 +50,9 @@ func Annotations(out io.Writer, r *judge.Run) error {
 	if r.AsWanted() {
 		return nil
 	}
-	escape := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	title := property(fmt.Sprintf("flatline %s (%s): %s", r.Experiment, r.Profile, r.Outcome))
 	for _, why := range r.Reasons {
-		if _, err := fmt.Fprintf(out, "::error title=flatline %s (%s): %s::%s\n", r.Experiment, r.Profile, r.Outcome, escape.Replace(why)); err != nil {
+		if _, err := fmt.Fprintf(out, "::error title=%s::%s\n", title, data(why)); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 // Overlay writes the page of several runs: every milestone a row, every run a line
 // in it, with the injection at zero.
 func Overlay(out io.Writer, runs []*judge.Run) error {
+	runs = shown(runs)
 	p := overlayPage{Runs: runs, Style: template.CSS(styleCSS), Patterns: patterns, Title: overlayTitle(runs)}
 	p.Wide = template.HTML(overlay(runs, wideWidth, "wide"))
 	p.Narrow = template.HTML(overlay(runs, narrowWidth, "narrow"))

@@ -113,7 +113,8 @@ func (f *frame) inside(t float64) bool { return t >= f.from && t <= f.to }
 
 func (f *frame) add(format string, args ...any) { fmt.Fprintf(&f.b, format+"\n", args...) }
 
-func esc(s string) string { return html.EscapeString(s) }
+// esc makes a text of XML 1.0, which knows no control characters.
+func esc(s string) string { return html.EscapeString(plain(s)) }
 
 // n writes a coordinate: two decimals are finer than any screen.
 func n(v float64) string {

@@ -25,6 +25,7 @@ type Plan struct {
 
 // Text writes the plan.
 func (p *Plan) Text(out io.Writer) error {
+	p = shown(p)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, profile %s, Kubernetes %s\n%s\n\nflags that are set, and defaults that matter:\n", p.Name, p.Profile, p.Config.KubernetesVersion, p.Description)
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -74,7 +75,7 @@ func (p *Plan) Text(out io.Writer) error {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
 	fmt.Fprintf(&b, "\ntakes %s to %s\n", minutes(p.Least), minutes(p.Most))
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, guard(b.String()))
 	return err
 }
 

@@ -18,16 +18,32 @@ func rowsOf(tr *judge.Trace, r *judge.Run) []row {
 		c.node(node)
 	}
 	c.rest()
+	if c.left > 0 {
+		c.rows = append(c.rows, row{label: fmt.Sprintf("%d more are not drawn", c.left), head: true})
+	}
 	return c.rows
 }
+
+// mostRows and mostStates are how much of a run a page shows: ten times what one has that is real.
+const (
+	mostRows   = 400
+	mostStates = 5000
+)
 
 type composer struct {
 	tr   *judge.Trace
 	run  *judge.Run
 	rows []row
+	left int // that have no room
 }
 
-func (c *composer) put(w row) { c.rows = append(c.rows, w) }
+func (c *composer) put(w row) {
+	if len(c.rows) >= mostRows {
+		c.left++
+		return
+	}
+	c.rows = append(c.rows, w)
+}
 
 func (c *composer) experiment() {
 	var ms []point

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 // Summary writes a row for each run, the spread of every milestone over all of
 // them, and how much later the watch saw what the audit log stamped.
 func Summary(out io.Writer, runs []*judge.Run) error {
+	runs = shown(runs)
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "EXPERIMENT\tPROFILE\tRUN\tOUTCOME\tWALL S\tOVERHEAD S\tNOEXECUTE\tREQUESTS/S\tCPU %%\n")
@@ -47,7 +49,7 @@ func Summary(out io.Writer, runs []*judge.Run) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, guard(b.String()))
 	return err
 }
 
@@ -126,12 +128,13 @@ func group(runs []*judge.Run) []*spread {
 		if !r.Answered() {
 			continue // it has no answer
 		}
-		flags, _ := json.Marshal(r.Flags) // strings only
+		settings, _ := json.Marshal(r.Flags) // strings only
+		flags := sha256.Sum256(settings)     // they may be long
 		for _, m := range r.Milestones {
 			if !m.Expected || m.Seconds == nil || m.After == nil {
 				continue
 			}
-			key := strings.Join([]string{r.Experiment, r.Profile, string(flags), m.Title(), m.After.Title()}, " ")
+			key := strings.Join([]string{r.Experiment, r.Profile, string(flags[:]), m.Title(), m.After.Title()}, " ")
 			g := byTitle[key]
 			if g == nil {
 				g = &spread{title: m.Title(), from: m.After.Title(), window: windowText(m)}

@@ -41,6 +41,7 @@ func Text(out io.Writer, r *judge.Run) error { return text(out, r, false) }
 func Wide(out io.Writer, r *judge.Run) error { return text(out, r, true) }
 
 func text(out io.Writer, r *judge.Run, wide bool) error {
+	r = shown(r)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, profile %s", r.Experiment, r.Profile)
 	if len(r.Target) > 0 { // else there was no cluster
@@ -77,9 +78,9 @@ func text(out io.Writer, r *judge.Run, wide bool) error {
 	}
 	fmt.Fprintf(&b, "\noutcome: %s\n", outcome(r))
 	for _, why := range r.Reasons {
-		fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(why, "\n", "\n  "))
+		fmt.Fprintf(&b, "  %s\n", why)
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, guard(b.String()))
 	return err
 }
 
@@ -271,6 +272,12 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
+// Changes writes in what two judgements of a run differ, a line each.
+func Changes(out io.Writer, changes []string) error {
+	_, err := io.WriteString(out, guard("\nchanged since it was judged last:\n  "+strings.Join(shown(changes), "\n  ")+"\n"))
+	return err
+}
+
 // Live shows a run while it happens: a line for every phase and milestone and, on
 // a terminal, one status line that is rewritten.
 type Live struct {
@@ -301,13 +308,13 @@ func (l *Live) Show(u News) {
 			return
 		}
 		l.clear()
-		fmt.Fprintf(l.out, "%s  %s; next: %s", elapsed, l.phase, Countdown(*u.Next, u.Elapsed))
+		fmt.Fprintf(l.out, "%s  %s; next: %s", elapsed, l.phase, plain(Countdown(*u.Next, u.Elapsed)))
 		l.status = true
 	case u.Phase != "" && u.Phase != "end":
 		l.phase = u.Phase
 		l.line("%s  == %s", elapsed, u.Phase)
 	case u.Milestone != nil:
-		l.line("%s  %s", elapsed, Line(*u.Milestone))
+		l.line("%s  %s", elapsed, plain(Line(*u.Milestone)))
 	case u.Text != "":
 		l.line("%s  %s", elapsed, u.Text)
 	}
@@ -315,7 +322,7 @@ func (l *Live) Show(u News) {
 
 func (l *Live) line(format string, args ...any) {
 	l.clear()
-	fmt.Fprintf(l.out, format+"\n", args...)
+	fmt.Fprintln(l.out, Lines(fmt.Sprintf(format, args...)))
 }
 
 func (l *Live) clear() {
