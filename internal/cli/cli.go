@@ -26,6 +26,7 @@ import (
 	"github.com/flatline-chaos/flatline/experiments"
 	"github.com/flatline-chaos/flatline/internal/record"
 	"github.com/flatline-chaos/flatline/internal/report"
+	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
@@ -49,31 +50,25 @@ func (e *codeError) Unwrap() error { return e.err }
 
 // Main runs one command and returns the exit code.
 func Main(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := interruptible(stderr)
-	defer stop()
 	root := command(stdout, stderr)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return 0
 	}
+	exit := exitSetupFailed
 	var code *codeError
 	var invalid *chaos.InvalidError
 	switch {
 	case errors.As(err, &code):
-		if code.err != nil {
-			fmt.Fprintf(stderr, "flatline: %v\n", code.err)
-		}
-		return code.code
+		exit, err = code.code, code.err
 	case errors.As(err, &invalid):
-		fmt.Fprintf(stderr, "flatline: %v\n", err)
-		return exitInvalid
-	case ctx.Err() != nil:
-		fmt.Fprintln(stderr, "flatline: interrupted")
-		return exitInterrupted
+		exit = exitInvalid
 	}
-	fmt.Fprintf(stderr, "flatline: %v\n", err)
-	return exitSetupFailed
+	if err != nil {
+		fmt.Fprintln(stderr, report.Lines("flatline: "+err.Error())) // which may quote a record
+	}
+	return exit
 }
 
 // An interruption is what signals have asked for so far.
@@ -84,35 +79,75 @@ type interruption struct {
 
 type interruptionKey struct{}
 
-// interruptible makes a context that the first signal ends. The second asks for
-// haste; the third ends the process and says how to go on from there.
-func interruptible(stderr io.Writer) (context.Context, func()) {
+// interruptible has a verb that changes clusters end in its own time: the first signal ends its
+// context. The second asks for haste; the third ends the process and says how to go on from there.
+// All other verbs are ended by the first signal, as any program.
+func interruptible(c *cobra.Command, stderr io.Writer) *cobra.Command {
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx, stop := catch(c.Context(), stderr)
+		defer stop()
+		c.SetContext(ctx)
+		err := run(c, args)
+		var code *codeError
+		var invalid *chaos.InvalidError
+		if err != nil && ctx.Err() != nil && !errors.As(err, &code) && !errors.As(err, &invalid) {
+			return &codeError{code: exitInterrupted, err: errors.New("interrupted")}
+		}
+		return err
+	}
+	return c
+}
+
+// catch makes a context that signals end, until stop.
+func catch(ctx context.Context, stderr io.Writer) (_ context.Context, stop func()) {
 	in := &interruption{hurry: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), interruptionKey{}, in))
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, interruptionKey{}, in))
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	signal.Ignore(syscall.SIGPIPE) // a reader that went away must not end a run with its fault in place
+	// A reader that went away must not end a run with its fault in place. What is ignored
+	// would be ignored by children too; what is caught is not.
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
 	go func() {
 		for n := 1; ; n++ {
 			if _, ok := <-signals; !ok {
 				return
 			}
-			switch folder := in.folder.Load(); {
+			folder := in.folder.Load()
+			switch {
 			case n == 1:
 				cancel()
 				if folder != nil {
-					fmt.Fprintln(stderr, "\ninterrupted: undoing, repairing, collecting, deleting; once more skips the collecting")
+					tell(stderr, "\ninterrupted: undoing, repairing, collecting, deleting; once more skips the collecting\n")
 				}
 			case n == 2:
 				close(in.hurry)
-				fmt.Fprintln(stderr, "\nin a hurry: undoing, repairing and deleting only; once more leaves everything as it is")
+				tell(stderr, "\nin a hurry: undoing, repairing and deleting only; once more leaves everything as it is\n")
 			case folder != nil:
-				fmt.Fprintf(stderr, "\nleft as it is; this puts it right:\n  flatline heal %s\n", *folder)
+				tell(stderr, fmt.Sprintf("\nleft as it is; this puts it right:\n  flatline heal %s\n", *folder))
 				os.Exit(judge.OutcomeDirty.ExitCode())
+			default:
+				tell(stderr, "\nleft as it is\n")
+				os.Exit(exitInterrupted)
 			}
 		}
 	}()
-	return ctx, func() { signal.Stop(signals); close(signals); cancel() }
+	return ctx, func() { signal.Stop(signals); signal.Stop(pipes); close(signals); cancel() }
+}
+
+// tell says something to whoever sends signals, who is not waited for longer than a second: the
+// terminal may be stopped.
+func tell(stderr io.Writer, text string) {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		_, _ = io.WriteString(stderr, text)
+	}()
+	select {
+	case <-told:
+	case <-time.After(time.Second):
+	}
 }
 
 func command(stdout, stderr io.Writer) *cobra.Command {
@@ -129,7 +164,10 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &chaos.InvalidError{Text: fmt.Sprintf("%v; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(runCommand(stdout, stderr), tuneCommand(stdout, stderr), planCommand(stdout), listCommand(stdout), judgeCommand(stdout), reportCommand(stdout), compareCommand(stdout), claimsCommand(stdout), healCommand(stderr), cleanCommand(stderr), doctorCommand(stdout), nodeImageCommand(stdout, stderr))
+	for _, c := range []*cobra.Command{runCommand(stdout, stderr), tuneCommand(stdout, stderr), healCommand(stderr), cleanCommand(stderr)} {
+		root.AddCommand(interruptible(c, stderr))
+	}
+	root.AddCommand(planCommand(stdout), listCommand(stdout), judgeCommand(stdout), reportCommand(stdout), compareCommand(stdout), claimsCommand(stdout), doctorCommand(stdout), nodeImageCommand(stdout, stderr))
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -285,7 +323,12 @@ func load(name, profile string) (*chaos.Experiment, error) {
 	if !strings.HasSuffix(name, ".yaml") {
 		return chaos.Load(experiments.FS, name, profile)
 	}
-	data, err := os.ReadFile(name)
+	f, err := os.Open(name) // it was named: it may be a pipe
+	if err != nil {
+		return nil, &chaos.InvalidError{Text: err.Error()}
+	}
+	defer f.Close()
+	data, err := safely.ReadAll(f, name, chaos.MaxFile)
 	if err != nil {
 		return nil, &chaos.InvalidError{Text: err.Error()}
 	}
@@ -406,15 +449,41 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// recipe is the build of the node image, where flatline runs inside its clone.
-const recipe = "hack/nodeimage/build"
+// recipe is the build of the node image: that of the clone in which the binary lies, as
+// bin/flatline or beside go.mod, "" if it lies in none. What lies in the working folder is
+// somebody's and is never run. "go run" and "go test" put the binary elsewhere: say NODE_IMAGE.
+func recipe() string {
+	binary, err := os.Executable()
+	if err == nil {
+		binary, err = filepath.EvalSymlinks(binary)
+	}
+	if err != nil {
+		return ""
+	}
+	root := filepath.Dir(binary)
+	if filepath.Base(root) == "bin" {
+		root = filepath.Dir(root)
+	}
+	mod, err := safely.Read(filepath.Join(root, "go.mod"), 1<<20)
+	build := filepath.Join(root, "hack", "nodeimage", "build")
+	if err != nil || !strings.HasPrefix(string(mod), "module "+module+"\n") {
+		return ""
+	}
+	if _, err := os.Stat(build); err != nil {
+		return ""
+	}
+	return build
+}
+
+// module is that of this program.
+const module = "github.com/flatline-chaos/flatline"
 
 // imageChoice says how to find the node image: what the user asks for, then the
 // image that the recipe of this clone makes, then kind's own.
 func imageChoice(ctx context.Context) cluster.Choice {
 	c := cluster.Choice{Override: os.Getenv("NODE_IMAGE")}
-	if _, err := os.Stat(recipe); err == nil {
-		if out, err := exec.CommandContext(ctx, recipe, "--tag").Output(); err == nil {
+	if build := recipe(); build != "" {
+		if out, err := exec.CommandContext(ctx, build, "--tag").Output(); err == nil {
 			c.Built = strings.TrimSpace(string(out))
 		}
 	}
@@ -424,19 +493,15 @@ func imageChoice(ctx context.Context) cluster.Choice {
 func nodeImageCommand(stdout, stderr io.Writer) *cobra.Command {
 	return &cobra.Command{
 		Use:   "node-image",
-		Short: "Print the node image that a run would use; inside a clone, build it if there is none",
+		Short: "Print the node image that a run would use; of a binary in its clone, build it if there is none",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx := c.Context()
 			choice := imageChoice(ctx)
 			image, err := cluster.ChooseImage(ctx, choice)
 			if errors.Is(err, cluster.ErrNoImage) && choice.Built != "" {
-				build := exec.CommandContext(ctx, recipe)
-				build.Stdout, build.Stderr = stderr, stderr
-				build.Cancel = func() error { return build.Process.Signal(os.Interrupt) }
-				build.WaitDelay = time.Minute
-				if err := build.Run(); err != nil {
-					return fmt.Errorf("building the node image: %w", err)
+				if err := buildImage(ctx, stderr); err != nil {
+					return err
 				}
 				image, err = cluster.ChooseImage(ctx, choice)
 			}
@@ -447,6 +512,25 @@ func nodeImageCommand(stdout, stderr io.Writer) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// buildImage runs the recipe. A signal is handed on to it, and ends both; a second one does not
+// wait for that.
+func buildImage(ctx context.Context, stderr io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	build := exec.CommandContext(ctx, recipe())
+	build.Stdout, build.Stderr = stderr, stderr
+	build.Cancel = func() error { stop(); return build.Process.Signal(syscall.SIGTERM) }
+	build.WaitDelay = time.Minute
+	err := build.Run()
+	if ctx.Err() != nil {
+		return &codeError{code: exitInterrupted, err: errors.New("interrupted")}
+	}
+	if err != nil {
+		return fmt.Errorf("building the node image: %w", err)
+	}
+	return nil
 }
 
 func listCommand(stdout io.Writer) *cobra.Command {
@@ -609,50 +693,69 @@ func draw(out io.Writer, rec *record.Record, format string) error {
 }
 
 // writePage writes a page to where it belongs and says where that is.
-func writePage(stdout io.Writer, page []byte, file, format string, recs []*record.Record) error {
+func writePage(stdout io.Writer, page []byte, name, format string, recs []*record.Record) error {
 	switch {
-	case file == "-":
+	case name == "-":
 		_, err := stdout.Write(page)
 		return err
-	case file != "":
+	case name != "":
+		return writeNamed(stdout, name, page)
 	case len(recs) == 1 && filepath.Base(recs[0].File) == "timeline.jsonl":
-		file = filepath.Join(filepath.Dir(recs[0].File), "report."+format)
+		name = filepath.Join(filepath.Dir(recs[0].File), "report."+format)
 	default:
 		if err := os.MkdirAll(defaultArtifacts(), 0o755); err != nil {
 			return fmt.Errorf("writing the report: %w", err)
 		}
-		file = filepath.Join(defaultArtifacts(), "report."+format)
+		name = filepath.Join(defaultArtifacts(), "report."+format)
 	}
-	return writeFile(stdout, file, page)
+	return writeFile(stdout, name, page)
+}
+
+// writeNamed writes a report where the user wants it: to a pipe or a device, such as
+// /dev/stdout, it goes as it is.
+func writeNamed(stdout io.Writer, name string, page []byte) error {
+	if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() || info.IsDir() {
+		return writeFile(stdout, name, page)
+	}
+	return os.WriteFile(name, page, 0o644)
 }
 
 // writeFile writes a report and says where.
-func writeFile(stdout io.Writer, file string, page []byte) error {
-	if err := os.WriteFile(file, page, 0o644); err != nil {
-		return fmt.Errorf("writing the report: %w", err)
+func writeFile(stdout io.Writer, name string, page []byte) error {
+	if err := safely.Replace(name, page); err != nil {
+		return err
 	}
-	_, err := fmt.Fprintln(stdout, file)
+	_, err := fmt.Fprintln(stdout, report.Lines(name))
 	return err
 }
 
 // tellChanges compares a run with the verdict that lies in its folder.
 func tellChanges(stdout io.Writer, format, dir string, now *judge.Run) error {
-	data, err := os.ReadFile(filepath.Join(dir, "run.json"))
-	if err != nil || format != "text" && format != "wide" {
-		return nil // a timeline by itself, or an answer for a program
+	if format != "text" && format != "wide" {
+		return nil // an answer for a program
+	}
+	name := filepath.Join(dir, "run.json")
+	data, err := safely.Read(name, maxRun)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil // a timeline by itself
+	}
+	if err != nil {
+		return &chaos.InvalidError{Text: err.Error()}
 	}
 	var was judge.Run
 	if err := json.Unmarshal(data, &was); err != nil {
-		return &chaos.InvalidError{Text: fmt.Sprintf("%s: %v", filepath.Join(dir, "run.json"), err)}
+		return &chaos.InvalidError{Text: fmt.Sprintf("%s: %v", name, err)}
 	}
 	changes := judge.Changes(&was, now)
 	if len(changes) == 0 {
 		_, err = fmt.Fprintln(stdout, "\nnothing changed since it was judged last")
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "\nchanged since it was judged last:\n  %s\n", strings.Join(changes, "\n  "))
-	return err
+	return report.Changes(stdout, changes)
 }
+
+// maxRun is how many bytes run.json may have.
+const maxRun = 16 << 20
 
 // outputFlag adds -o.
 func outputFlag(c *cobra.Command, format *string) {

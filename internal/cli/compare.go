@@ -104,7 +104,7 @@ func (o comparison) run(stdout io.Writer, args []string) error {
 		if _, err := stdout.Write(page.Bytes()); err != nil {
 			return err
 		}
-	} else if err := writeFile(stdout, o.file, page.Bytes()); err != nil {
+	} else if err := writeNamed(stdout, o.file, page.Bytes()); err != nil {
 		return err
 	}
 	switch {

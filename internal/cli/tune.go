@@ -91,7 +91,7 @@ to no answer; 130 interrupted, after everything was undone.`,
 	c.Flags().StringArrayVar(&set, "set", nil, "a flag and its values: component.flag=value,value; may be repeated")
 	c.Flags().BoolVar(&s.Each, "each", false, "one flag at a time, not every combination")
 	c.Flags().IntVar(&s.Count, "count", 6, "runs of each arm; fewer than 6 can hardly show a difference")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "print the plan only")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "print the plan only, and run no other program; runs on record count whatever their node image, unless $NODE_IMAGE names one")
 	c.Flags().BoolVar(&s.AllowFlapping, "allow-flapping", false, "run arms in which healthy nodes flap")
 	remoteFlag(c, &remote)
 	c.Flags().StringVar(&shard, "shard", "", "make a share of the runs, 1/3 say; taken from CI_NODE_INDEX, CIRCLE_NODE_INDEX or BUILDKITE_PARALLEL_JOB where those are set")
@@ -119,11 +119,16 @@ func shardOf(getenv func(string) string) string {
 
 // tune plans a sweep, makes the runs that are missing, and compares.
 func tune(ctx context.Context, s *sweep.Sweep, root string, dryRun bool, stdout, stderr io.Writer) error {
-	choice := imageChoice(ctx)
-	if image, err := cluster.ChooseImage(ctx, choice); err == nil {
+	choice := cluster.Choice{}
+	if dryRun { // which runs nothing, the engine's client included
+		s.Image = os.Getenv("NODE_IMAGE")
+	} else {
+		choice = imageChoice(ctx)
+		image, err := cluster.ChooseImage(ctx, choice)
+		if err != nil {
+			return err
+		}
 		s.Image, s.ImageID = image.Ref, image.ID
-	} else if !dryRun {
-		return err
 	}
 	recs, err := onRecord(root)
 	if err != nil {
