@@ -125,7 +125,7 @@ func catch(ctx context.Context, stderr io.Writer) (_ context.Context, stop func(
 				close(in.hurry)
 				tell(stderr, "\nin a hurry: undoing, repairing and deleting only; once more leaves everything as it is\n")
 			case folder != nil:
-				tell(stderr, fmt.Sprintf("\nleft as it is; this puts it right:\n  flatline heal %s\n", *folder))
+				tell(stderr, fmt.Sprintf("\nleft as it is; this puts it right:\n  %s\n", chaos.Command("heal", *folder)))
 				os.Exit(judge.OutcomeDirty.ExitCode())
 			default:
 				tell(stderr, "\nleft as it is\n")
@@ -382,26 +382,36 @@ func runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Option
 	}
 	dir := chaos.Folder(opts.Artifacts, run)
 	if run.Outcome == judge.OutcomeDirty { // before anything else can fail
-		fmt.Fprintf(stderr, "\nnot everything could be put right; this repairs it, and can be repeated:\n  flatline heal %s\n", dir)
+		fmt.Fprintf(stderr, "\nnot everything could be put right; this repairs it, and can be repeated:\n  %s\n", chaos.Command("heal", dir))
 	}
-	if werr := errors.Join(report.Print(stdout, format, run), tellCI(run, stderr), report.Folder(dir)); werr != nil {
-		fmt.Fprintf(stderr, "flatline: %v\n", werr)
-	}
+	unsaid := errors.Join(report.Print(stdout, format, run), tellCI(run, stderr), report.Folder(dir))
 	if format == "text" || format == "wide" {
 		fmt.Fprintln(stdout, dir)
 	} else {
 		fmt.Fprintln(stderr, dir)
 	}
-	if err != nil { // interrupted
-		if run.Outcome == judge.OutcomeDirty {
-			return &codeError{code: run.Outcome.ExitCode()}
-		}
-		return &codeError{code: exitInterrupted}
+	return ending(ctx, run, err, unsaid)
+}
+
+// ending is how a run ends the program: with the code of its outcome, unless it was cut
+// short, or its record or what it was to print could not be written. A cluster that was not
+// put right comes before all of that.
+func ending(ctx context.Context, run *judge.Run, err, unsaid error) error {
+	code := run.Outcome.ExitCode()
+	switch {
+	case code == judge.OutcomeDirty.ExitCode():
+	case err != nil && ctx.Err() != nil:
+		return &codeError{code: exitInterrupted, err: unsaid}
+	case err != nil || unsaid != nil:
+		code = exitSetupFailed
 	}
-	if code := run.Outcome.ExitCode(); code != 0 {
-		return &codeError{code: code}
+	if code == 0 {
+		return nil
 	}
-	return nil
+	if ctx.Err() != nil {
+		err = nil // everybody knows
+	}
+	return &codeError{code: code, err: errors.Join(err, unsaid)}
 }
 
 // relay has news of runs shown by another goroutine: a terminal that was stopped must
@@ -520,7 +530,7 @@ func buildImage(ctx context.Context, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	build := exec.CommandContext(ctx, recipe())
-	build.Stdout, build.Stderr = stderr, stderr
+	build.Stdin, build.Stdout, build.Stderr = os.Stdin, stderr, stderr // it may have to ask
 	build.Cancel = func() error { stop(); return build.Process.Signal(syscall.SIGTERM) }
 	build.WaitDelay = time.Minute
 	err := build.Run()
@@ -772,57 +782,112 @@ func checkFormat(format string) error {
 }
 
 func healCommand(stderr io.Writer) *cobra.Command {
-	var check bool
-	var artifacts string
+	var how treatment
+	var artifacts, name string
 	c := &cobra.Command{
 		Use:   "heal [FOLDER]",
-		Short: "Put right what runs left behind, from the journals in their folders; may be repeated",
+		Short: "Put right what runs left behind, from their journals; may be repeated",
 		Long: `Put right what a run left behind, from the journal in its folder alone. Without
-FOLDER: every run whose journal was not closed and whose cluster is still there.`,
+FOLDER: every run of this user whose journal was not closed and whose cluster may still
+be there. With --cluster: from the copies of journals that lie in the cluster itself,
+for when the folders are lost.
+
+Exit codes: 0 everything is as it was before the runs, or the cluster is gone; 2 invalid
+input; 5 something is not as it was, or nobody could look; 130 interrupted.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, folders []string) error {
-			ctx := c.Context()
-			if len(folders) == 0 {
-				var err error
-				if folders, err = chaos.Unhealed(ctx, artifacts); err != nil {
-					return err
-				}
-				if len(folders) == 0 {
-					fmt.Fprintln(stderr, "nothing to heal")
-				}
+			how.say = func(s string) { fmt.Fprintln(stderr, report.Lines(s)) }
+			if how.check && how.dryRun || name != "" && len(folders) > 0 {
+				return &chaos.InvalidError{Text: "say one of --check and --dry-run, and one of FOLDER and --cluster"}
 			}
-			var errs []error
-			for _, dir := range folders {
-				if _, err := os.Stat(filepath.Join(dir, "journal.jsonl")); err != nil {
-					return &chaos.InvalidError{Text: fmt.Sprintf("%s: there is no journal.jsonl: name the folder of a run", dir)}
-				}
-				errs = append(errs, healOne(ctx, dir, check, stderr))
+			if name != "" {
+				return notHealed(how.cluster(c.Context(), name))
 			}
-			return errors.Join(errs...)
+			return notHealed(how.folders(c.Context(), artifacts, folders))
 		},
 	}
-	c.Flags().BoolVar(&check, "check", false, "say only what is not as it was")
+	c.Flags().BoolVar(&how.check, "check", false, "say only what is not as it was")
+	c.Flags().BoolVar(&how.dryRun, "dry-run", false, "say only what would be done")
+	c.Flags().StringVar(&name, "cluster", "", "heal this cluster from the journals in it")
 	c.Flags().StringVar(&artifacts, "artifacts", defaultArtifacts(), "folder for the records of runs; $ARTIFACTS")
 	return c
 }
 
-func healOne(ctx context.Context, dir string, check bool, stderr io.Writer) error {
-	dirty := judge.OutcomeDirty.ExitCode()
-	if check {
-		diffs, err := chaos.Compare(ctx, dir)
-		if err != nil {
-			return err
-		}
-		if len(diffs) > 0 {
-			return &codeError{code: dirty, err: fmt.Errorf("not as it was before the run:\n  %s", strings.Join(diffs, "\n  "))}
-		}
-	} else if err := chaos.Heal(ctx, dir, func(s string) { fmt.Fprintln(stderr, s) }); err != nil {
-		if errors.Is(err, chaos.ErrBusy) {
-			return err
-		}
-		return &codeError{code: dirty, err: err}
+// notHealed gives every error but invalid input the code of a cluster that was not put right.
+func notHealed(err error) error {
+	var invalid *chaos.InvalidError
+	if err == nil || errors.As(err, &invalid) {
+		return err
 	}
-	fmt.Fprintf(stderr, "%s: as it was before the run, or gone\n", dir)
+	return &codeError{code: judge.OutcomeDirty.ExitCode(), err: err}
+}
+
+// A treatment is what heal does with each patient.
+type treatment struct {
+	check, dryRun bool
+	say           func(string)
+}
+
+func (t treatment) folders(ctx context.Context, artifacts string, folders []string) error {
+	if len(folders) == 0 {
+		var err error
+		if folders, err = chaos.Unhealed(ctx, artifacts, t.say); err != nil {
+			return err
+		}
+		if len(folders) == 0 {
+			t.say("nothing to heal below " + artifacts)
+		}
+	}
+	var errs []error
+	for _, dir := range folders {
+		if _, err := os.Stat(filepath.Join(dir, "journal.jsonl")); err != nil {
+			return &chaos.InvalidError{Text: fmt.Sprintf("%s: there is no journal.jsonl: name the folder of a run", dir)}
+		}
+		p, err := chaos.Examine(ctx, dir)
+		switch {
+		case errors.Is(err, chaos.ErrGone):
+			t.say(dir + ": the cluster is gone, there is nothing to heal")
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			errs = append(errs, t.treat(ctx, p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t treatment) cluster(ctx context.Context, name string) error {
+	patients, err := chaos.ExamineCluster(ctx, name)
+	if err != nil {
+		return err
+	}
+	if len(patients) == 0 {
+		t.say("cluster " + name + ": no run has left a journal in it, there is nothing to heal")
+	}
+	var errs []error
+	for _, p := range patients {
+		errs = append(errs, t.treat(ctx, p))
+	}
+	return errors.Join(errs...)
+}
+
+func (t treatment) treat(ctx context.Context, p *chaos.Patient) error {
+	switch {
+	case t.dryRun:
+		for _, s := range p.Steps() {
+			t.say(s.Desc + " on " + s.On)
+		}
+		return nil
+	case t.check:
+		if diffs := p.Differences(ctx); len(diffs) > 0 {
+			return fmt.Errorf("%s: not as it was before the run:\n  %s", p.Name, strings.Join(diffs, "\n  "))
+		}
+	default:
+		if err := p.Heal(ctx, t.say); err != nil {
+			return err
+		}
+	}
+	t.say(p.Name + ": as it was before the run")
 	return nil
 }
 
@@ -843,7 +908,7 @@ so is one that may be being made.`,
 			if len(names) == 1 {
 				list = slices.DeleteFunc(list, func(k chaos.Kept) bool { return k.Name != names[0] })
 				if len(list) == 0 {
-					return &chaos.InvalidError{Text: fmt.Sprintf("there is no cluster %q of ours; flatline clean --all --dry-run lists them", names[0])}
+					return &chaos.InvalidError{Text: fmt.Sprintf("there is no cluster %q of flatline's; %s lists them", names[0], chaos.Command("clean", "--all", "--dry-run"))}
 				}
 			}
 			return clean(c.Context(), list, len(names) == 1, all, dryRun, stderr)

@@ -35,7 +35,7 @@ type controllerStopped struct{}
 // restoreManifest has the kubelet see all of the manifest at once: it passes over
 // names that begin with a dot (kubelet/config/file_linux.go). A plain mv would copy,
 // since the run's folder may be on another file system.
-const restoreManifest = "[ -e manifest ] || exit 0\ncp -p manifest " + manifests + ".flatline && mv " + manifests + ".flatline " + controllerManifest + " && rm manifest && date +%s.%N"
+const restoreManifest = "[ -e manifest ] || exit 0\n! cmp -s manifest " + controllerManifest + " || exit 0\ncp -p manifest " + manifests + ".flatline && mv " + manifests + ".flatline " + controllerManifest + " && date +%s.%N"
 
 // Undo moves the manifest back. What waits is not deleted: without a controller
 // nobody serves it before the target is repaired.
@@ -51,7 +51,7 @@ func (f *controllerStopped) Release(ctx context.Context, t *Target) (time.Time, 
 // Inject moves the manifest, gives the target its certificate, and waits until the
 // container is gone: the kubelet looks every second, and lists every 20 s.
 func (f *controllerStopped) Inject(ctx context.Context, t *Target) error {
-	out, err := t.ControlPlane.script(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
+	out, err := t.ControlPlane.change(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
 id=$(%s)
 cp -p %[2]s manifest.new
 sync manifest.new; mv manifest.new manifest
@@ -67,7 +67,11 @@ echo $at $id`, controllerContainer, controllerManifest)))
 		return fmt.Errorf("moving the manifest of %s: %w", controllerManager, err)
 	}
 	t.injected(at, "the manifest of "+controllerManager+" is moved out")
-	gone, err := t.ControlPlane.when(ctx, fmt.Sprintf("set -o pipefail\nfor i in $(seq 400); do id=$(%s) && [ -z \"$id\" ] && { date +%%s.%%N; exit 0; }; sleep 0.1; done\necho 'the container does not end' >&2; exit 1", controllerContainer))
+	out, err = t.ControlPlane.script(ctx, nil, fmt.Sprintf("set -o pipefail\nfor i in $(seq 1200); do id=$(%s) && [ -z \"$id\" ] && { date +%%s.%%N; exit 0; }; sleep 0.1; done\necho 'the container does not end' >&2; exit 1", controllerContainer))
+	if err != nil {
+		return fmt.Errorf("waiting for the container of %s to end: %w", controllerManager, err)
+	}
+	gone, err := observe.ParseEpoch(strings.TrimSpace(out))
 	if err != nil {
 		return fmt.Errorf("waiting for the container of %s to end: %w", controllerManager, err)
 	}
@@ -141,7 +145,7 @@ func (f *controllerKilled) Undo(t *Target) []Step { return withoutRequests(t) }
 
 // Inject kills it.
 func (f *controllerKilled) Inject(ctx context.Context, t *Target) error {
-	out, err := t.ControlPlane.script(ctx, nil, "set -eo pipefail\nid=$("+controllerContainer+")\n[ -n \"$id\" ] || { echo 'no container runs' >&2; exit 1; }\np=$("+controllerProcess+")\nat=$(date +%s.%N)\nkill -KILL $p\necho $at $id")
+	out, err := t.ControlPlane.change(ctx, nil, "set -eo pipefail\nid=$("+controllerContainer+")\n[ -n \"$id\" ] || { echo 'no container runs' >&2; exit 1; }\np=$("+controllerProcess+")\nat=$(date +%s.%N)\nkill -KILL $p\necho $at $id")
 	if err != nil {
 		return fmt.Errorf("killing %s: %w", controllerManager, err)
 	}

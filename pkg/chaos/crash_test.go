@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
@@ -23,30 +24,28 @@ import (
 // The stand-ins of a world's nodes. A node's own state lies in its HOME. Who looks at
 // the WORLD, which holds the binding, requests that wait, and every node, says so.
 var crashStubs = map[string]string{
-	"sync":   "",
-	"date":   standingClock,
-	"docker": `echo "no such object" >&2; return 1`,
-	"ps":     `[ "$*" = "-eo stat=" ] && echo Ss`,
+	"sync":    "",
+	"flock":   "",
+	"timeout": `shift 3; "$@"`,
+	"date":    standingClock,
+	"ps":      `[ "$*" = "-eo stat=" ] && echo Ss`,
 	"systemctl": `
 local state unit=none
-[ ! -e $HOME/timer ] || read -r unit _ < $HOME/timer
+[ ! -e $HOME/timer ] || read -r unit < $HOME/timer
 case "$*" in
 "stop kubelet") echo inactive > $HOME/kubelet;;
 "start kubelet") echo active > $HOME/kubelet;;
 "is-active kubelet") read -r state < $HOME/kubelet; echo $state;;
+"daemon-reload") ;;
+"enable --quiet --now flatline-"*) [ -e $HOME/etc/systemd/system/$4 ] && echo $4 > $HOME/timer;;
+"disable --quiet --now flatline-"*) [ $4 = $unit ] && rm $HOME/timer;;
+"is-active --quiet flatline-"*.timer) [ $3 = $unit ];;
 "is-active --quiet flatline-"*) return 3;;
+"stop flatline-"*.service) ;;
 "list-units "*) [ $unit = none ] || echo $unit;;
-"stop flatline-"*) [ "$2" = $unit ] && rm $HOME/timer;;
 "reset-failed "*) ;;
 *) echo "systemctl $*" >&2; return 1;;
 esac`,
-	"systemd-run": `
-[ -e $HOME/timer ] && { echo "the unit is there already" >&2; return 1; }
-local a unit
-for a; do
-  case "$a" in --unit=*) unit=${a#--unit=}.timer; shift;; --*) shift;; esac
-done
-echo $unit "$@" > $HOME/timer`,
 	// has says whether a node's current certificate is one of some files.
 	"has": `
 local f current=$WORLD/nodes/$1/pki/kubelet-client-current.pem
@@ -120,7 +119,6 @@ func (c *crashCase) begin(t *testing.T, ca string) {
 	c.start = tree{}
 	c.start.put("binding", string(whole))
 	c.start.folder("requests")
-	c.start.folder(host)
 	for _, name := range append([]string{crashControlPlane}, c.workers...) {
 		n := worldNode{name: name}
 		const first = "kubelet-client-2026-01-02-03-04-05.pem"
@@ -128,6 +126,7 @@ func (c *crashCase) begin(t *testing.T, ca string) {
 		c.start.put(n.path("etc/pki/ca.crt"), "")
 		c.start.put(n.path("etc/pki/ca.key"), "")
 		c.start.folder(n.path("etc/systemd/system/kubelet.service.d"))
+		c.start.put(n.path("proc/uptime"), nodeUptime)
 		c.start.folder(n.path("flatline"))
 		c.start.put(n.path("config.yaml"), "kind: KubeletConfiguration\n")
 		c.start.put(n.path("kubelet"), "active\n")
@@ -155,6 +154,15 @@ func (c *crashCase) at(t *testing.T, files tree) *crashWorld {
 
 func (w *crashWorld) node(name string) worldNode {
 	return worldNode{w.world, name}
+}
+
+// containers are those of the nodes.
+func (w *crashWorld) containers() map[string]string {
+	ids := map[string]string{}
+	for name := range w.nodes {
+		ids[name] = "id-" + name
+	}
+	return ids
 }
 
 // names of the nodes in order.
@@ -199,7 +207,7 @@ func (w *crashWorld) newRun(journal string) *run {
 	r.cfg = plan.Config
 	r.fold, err = judge.NewFold(&r.cfg, judge.FaultPlan{}, r.rec.Start())
 	w.must(err)
-	r.journal, err = CreateJournal(journal, "c1", runID)
+	r.journal, err = CreateJournal(journal, "c1", runID, w.containers())
 	w.must(err)
 	return r
 }
@@ -218,8 +226,8 @@ func (w *crashWorld) stops(lines func() int, do func() error) []stop {
 	w.world.before = func(script string, files tree) {
 		// What only looks is no point of its own, nor is a sign of life: those come
 		// from other goroutines, and a runner that is killed gives none.
-		looks := script == snapshotScript || script == clusterScript || strings.HasPrefix(script, "docker inspect ")
-		if !looks && script != waitScript && !strings.Contains(script, "touch -c alive") {
+		looks := script == snapshotScript || script == clusterScript || strings.HasSuffix(script, "[ ! -e fired ] || echo fired")
+		if !looks && script != waitScript {
 			stops = append(stops, stop{script, files, lines()})
 		}
 	}
@@ -233,7 +241,7 @@ func (w *crashWorld) live() (stops []stop, r *run) {
 	w.t.Helper()
 	name := filepath.Join(w.t.TempDir(), "journal.jsonl")
 	r = w.newRun(name)
-	ctx := w.about(w.t.Context())
+	ctx := w.t.Context()
 	stops = w.stops(func() int {
 		data, err := os.ReadFile(name)
 		w.must(err)
@@ -241,6 +249,9 @@ func (w *crashWorld) live() (stops []stop, r *run) {
 		w.journal = w.journal[:len(w.journal)-1]
 		return len(w.journal)
 	}, func() error {
+		if err := r.journal.Before(w.crashCase.before); err != nil {
+			return err
+		}
 		for _, do := range []func(context.Context) error{r.stageSpares, r.prepare, r.inject} {
 			if err := do(ctx); err != nil {
 				return err
@@ -254,7 +265,7 @@ func (w *crashWorld) live() (stops []stop, r *run) {
 
 // patient is what another process finds when the journal was cut after so many
 // lines, or in the middle of the next.
-func (w *crashWorld) patient(lines int, torn bool) *patient {
+func (w *crashWorld) patient(lines int, torn bool) *Patient {
 	w.t.Helper()
 	text := strings.Join(w.journal[:lines], "")
 	if torn {
@@ -265,7 +276,18 @@ func (w *crashWorld) patient(lines int, torn bool) *patient {
 	if len(records) != lines {
 		w.t.Fatalf("%d records of %d lines", len(records), lines)
 	}
-	return &patient{records: records, nodes: w.nodes, controlPlane: crashControlPlane, before: w.crashCase.before}
+	var containers []*cluster.Node
+	for name, id := range w.containers() {
+		role := "worker"
+		if name == crashControlPlane {
+			role = "control-plane"
+		}
+		containers = append(containers, &cluster.Node{Name: name, Role: role, ID: id})
+	}
+	p, err := newPatient(containers, records)
+	w.must(err)
+	p.nodes = w.nodes
+	return p
 }
 
 // describe says how nodes and cluster are. What keeps the nodes at work comes
@@ -278,7 +300,7 @@ func (w *crashWorld) describe() (vital, rest string) {
 		current := filepath.Base(n.read("pki/kubelet-client-current.pem"))
 		fmt.Fprintf(&v, "%s: kubelet %s, certificate of its own %v\n", name, strings.TrimSpace(n.read("kubelet")),
 			strings.HasPrefix(current, "kubelet-client-2026-") && n.exists("pki/"+current))
-		fmt.Fprintf(&r, "%s: timer %v, staged %v, ours %v, half rotated %v\n", name, n.exists("timer"), w.files.names(n.path("flatline/*")),
+		fmt.Fprintf(&r, "%s: timer %v, units %v, staged %v, ours %v, half rotated %v\n", name, n.exists("timer"), w.files.names(n.path("etc/systemd/system/flatline-*")), w.files.names(n.path("flatline/*")),
 			w.files.names(n.path("pki/flatline-*")), n.exists("pki/kubelet-client-updated.pem"))
 	}
 	var b rbacv1.ClusterRoleBinding
@@ -312,7 +334,8 @@ func (w *crashWorld) deadMan() {
 		}
 		n.silentFor(2 * deadManAfter)
 		fired := n.exists("flatline/" + runID + "/fired")
-		argv := strings.Fields(n.read("timer"))[1:]
+		_, start, _ := strings.Cut(n.read("etc/systemd/system/"+timerUnit(runID)+".service"), "ExecStart=")
+		argv := strings.Fields(start)
 		w.must(n.Exec(w.t.Context(), nil, io.Discard, argv...))
 		if !n.exists("flatline/"+runID+"/fired") || fired {
 			w.t.Errorf("the timer of %s did not fire", name)
@@ -326,9 +349,9 @@ func (w *crashWorld) deadMan() {
 }
 
 // heal heals as a process that knows nothing else.
-func (w *crashWorld) heal(when string, p *patient) {
+func (w *crashWorld) heal(when string, p *Patient) {
 	w.t.Helper()
-	if err := p.heal(w.about(w.t.Context()), func(string) {}); err != nil {
+	if err := p.heal(w.t.Context(), func(string) {}); err != nil {
 		w.t.Errorf("%s: %v", when, err)
 	}
 	w.pass()
@@ -380,7 +403,7 @@ func TestEveryCrashPoint(t *testing.T) {
 					at(fmt.Sprintf("%d line %d", i, n), s, func(w *crashWorld) {
 						p := w.patient(n, n < s.lines)
 						w.heal("healed", p)
-						if diffs := p.differences(w.about(w.t.Context())); len(diffs) > 0 {
+						if diffs := p.Differences(w.t.Context()); len(diffs) > 0 {
 							w.t.Errorf("healed, but %q", diffs)
 						}
 						w.heal("healed again", w.patient(n, false))
@@ -396,7 +419,7 @@ func TestEveryCrashPoint(t *testing.T) {
 				var healing []stop
 				synctest.Test(t, func(t *testing.T) {
 					w := c.at(t, live[i].files)
-					healing = w.stops(func() int { return lines }, func() error { return w.patient(lines, false).heal(w.about(t.Context()), func(string) {}) })
+					healing = w.stops(func() int { return lines }, func() error { return w.patient(lines, false).heal(t.Context(), func(string) {}) })
 				})
 				for k, s := range healing[1 : len(healing)-1] {
 					for _, timers := range []bool{false, true} {
@@ -424,7 +447,7 @@ func TestEveryCrashPoint(t *testing.T) {
 func (c *crashCase) unharmed(t *testing.T) (live []stop, armed, undo, clean int) {
 	w := c.at(t, c.start)
 	vital, rest := w.describe()
-	c.state, c.before = vital+rest, readState(w.about(t.Context()), w.nodes, crashControlPlane)
+	c.state, c.before = vital+rest, readState(t.Context(), w.nodes, crashControlPlane)
 	for object, d := range c.before {
 		if d["unreadable"] != "" {
 			t.Fatalf("%s: %s", object, d["unreadable"])
@@ -438,7 +461,7 @@ func (c *crashCase) unharmed(t *testing.T) (live []stop, armed, undo, clean int)
 	step := func(kind string) int {
 		return first(func(script string) bool { return script == r.journal.Steps(kind)[0].Script })
 	}
-	armed, undo, clean = first(func(script string) bool { return strings.Contains(script, "systemd-run") }), step("undo"), step("clean")
+	armed, undo, clean = first(func(script string) bool { return strings.Contains(script, "systemctl enable") }), step("undo"), step("clean")
 	if armed < 0 || undo < armed || clean < undo {
 		t.Fatalf("armed by script %d, undone from %d, cleaned from %d", armed, undo, clean)
 	}

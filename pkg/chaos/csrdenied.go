@@ -26,7 +26,7 @@ const (
 )
 
 // admin is kubectl inside the control-plane node.
-const admin = "kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout=20s "
+const admin = "kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout=60s "
 
 // csrDenied takes the target's right to have its rotation requests approved: the
 // group of all nodes in the binding is replaced by the control nodes by name. The
@@ -144,7 +144,7 @@ func (f *csrDenied) restrict(ctx context.Context, t *Target) (time.Time, error) 
 	if t.Spec.Everyone {
 		change = "delete clusterrolebinding " + rotationBinding
 	}
-	out, err := t.ControlPlane.script(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
+	out, err := t.ControlPlane.change(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
 %[1]sget clusterrolebinding %[2]s -o json | jq 'del(.metadata.uid, .metadata.resourceVersion, .metadata.creationTimestamp, .metadata.managedFields)' > binding-before.new
 sync binding-before.new; mv binding-before.new binding-before
 %[1]s%[3]s >/dev/null

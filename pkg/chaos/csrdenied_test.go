@@ -363,7 +363,7 @@ func fakeRun(t *testing.T, control, target *fakeNode) *run {
 		r.nodes[n.Name] = n
 	}
 	var err error
-	if r.journal, err = CreateJournal(filepath.Join(t.TempDir(), "journal.jsonl"), "c1", runID); err != nil {
+	if r.journal, err = CreateJournal(filepath.Join(t.TempDir(), "journal.jsonl"), "c1", runID, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.stageSpares(t.Context()); err != nil {
@@ -412,7 +412,7 @@ func TestCrashPoints(t *testing.T) {
 			}
 			k := kinds()
 			switch {
-			case strings.Contains(script, "systemd-run"):
+			case strings.Contains(script, "systemctl enable"):
 				points = append(points, "arm "+where)
 			case strings.Contains(script, "patch clusterrolebinding"):
 				points = append(points, "break "+where)
@@ -439,10 +439,10 @@ func TestCrashPoints(t *testing.T) {
 	}
 	// Each node's timer holds that node's steps, undo before repair.
 	for _, script := range target.scripts {
-		if !strings.Contains(script, "systemd-run") {
+		if !strings.Contains(script, "systemctl enable") {
 			continue
 		}
-		stop, install, start := strings.Index(script, "> step-0"), strings.Index(script, "spare.pem"), strings.Index(script, "systemctl start kubelet")
+		stop, install, start := strings.Index(script, "systemctl stop kubelet"), strings.Index(script, "spare.pem"), strings.Index(script, "systemctl start kubelet")
 		if stop < 0 || install < stop || start < install || strings.Contains(script, "clusterrolebinding") {
 			t.Errorf("timer of a target:\n%s", script)
 		}

@@ -2,7 +2,10 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,81 +20,148 @@ const deadManAfter = 60 * time.Second
 // keepAliveEvery is how often the runner gives a sign of life.
 const keepAliveEvery = 10 * time.Second
 
+// secondLook is how much later a timer looks again before it acts. A node that was
+// paused, like a laptop that slept, wakes up with an old sign of life, and its runner
+// too; giving signs takes longer than that.
+const secondLook = 15 * time.Second
+
 // stage is the folder inside a node that belongs to one run.
 func stage(runID string) string { return "/var/lib/flatline/" + runID }
 
 // inStage makes a script that does nothing where the run's folder is gone: then
 // everything was undone and cleaned up already.
 func inStage(runID, script string) string {
-	return "cd " + stage(runID) + " 2>/dev/null || exit 0\n" + script
+	return "cd " + quote(stage(runID)) + " 2>/dev/null || exit 0\n" + script
 }
 
 // whenArmed makes a step that does nothing where no timer was armed: nothing was
 // changed then, and the journal may hold only some of the steps.
 func whenArmed(runID string, s Step) Step {
-	s.Script = "[ -e " + stageOn(s.On, runID) + "/alive ] || exit 0\n" + s.Script
+	if s.Do == "" {
+		s.Script = "[ -e " + quote(stage(runID)+"/alive") + " ] || exit 0\n" + s.Script
+	}
 	return s
 }
 
-// secondLook is how much later a timer looks again before it acts. A node that was
-// paused, like a laptop that slept, wakes up with an old sign of life, and its runner
-// too; giving signs takes longer than that.
-const secondLook = 15 * time.Second
+// What a step may take inside a node: its turn, and its work. A kubelet may take 90 s to
+// stop.
+const (
+	turnBound = 145 * time.Second
+	workBound = 145 * time.Second
+)
 
-// armDeadMan puts a timer into a node, or onto the host, that runs the given steps
-// when the runner has not been heard of for deadManAfter. It is armed before the first
-// change. Each step runs whether or not another failed; a marker tells that it fired.
+// aloneScript runs the script in $1 as the only one that changes the node, and ends it at
+// its bound whatever has become of who asked for it: two that restore the same files at
+// once would destroy them. With "change" in $2 it refuses once a timer has taken the fault
+// back: a change that comes after the undo would stay.
+var aloneScript = fmt.Sprintf(`exec 9>/run/flatline.lock && flock -w %d 9 || { echo "another step is still at work in this node" >&2; exit 1; }
+if [ "$2" = change ] && compgen -G '/var/lib/flatline/*/fired' >/dev/null; then echo "the dead-man timer has fired in this node" >&2; exit 1; fi
+timeout -k 5 %d bash -c "$1"`, int(turnBound.Seconds()), int(workBound.Seconds()))
+
+// alone has the node run a script that takes something back.
+func (n Node) alone(ctx context.Context, stdin []byte, script string) (string, error) {
+	return n.bash(ctx, stdin, aloneScript, script)
+}
+
+// change has the node run a script that breaks something.
+func (n Node) change(ctx context.Context, stdin []byte, script string) (string, error) {
+	return n.bash(ctx, stdin, aloneScript, script, "change")
+}
+
+// signScript gives a sign of life in the current folder: the time since the machine was
+// started, which no clock setting moves and which goes on while a machine sleeps.
+const signScript = `read -r up _ < /proc/uptime && echo "${up%.*}" > alive.new && mv alive.new alive`
+
+// deadManScript takes the steps in the folder $1 when the runner has not been heard of. What
+// failed is tried again at the next tick. Who heals gives signs too: see settle.
+var deadManScript = fmt.Sprintf(`cd "$1" || exit 0
+alive() {
+  local then now
+  read -r then < alive && read -r now _ < /proc/uptime || return 1
+  now=${now%%.*}
+  [ "$now" -ge "$then" ] && [ $((now - then)) -lt %d ]
+} 2>/dev/null
+[ -e fired ] || { alive && exit 0; sleep %d; alive && exit 0; date +%%s.%%N > fired; }
+alive && exit 0
+i=0
+while [ -e step-$i ]; do
+  [ -e done-$i ] || { bash alone "$(cat step-$i)" > out-$i 2>&1 && touch done-$i; }
+  i=$((i + 1))
+done`, int(deadManAfter.Seconds()), int(secondLook.Seconds()))
+
+// armScript makes the folder $1 with what its timer needs, and the timer $2 of systemd,
+// which a restart of the node does not end. Each further argument is a step.
+const armScript = `set -e
+dir=$1 unit=$2 alone=$3 deadman=$4
+shift 4
+mkdir -p "$dir"
+cd "$dir"
+printf '%s\n' "$alone" > alone
+printf '%s\n' "$deadman" > deadman
+i=0
+for step; do
+  printf '%s\n' "$step" > step-$i
+  i=$((i + 1))
+done
+printf '%s\n' '[Service]' "ExecStart=/bin/bash $dir/deadman $dir" > /etc/systemd/system/$unit.service
+printf '%s\n' '[Timer]' OnActiveSec=10 OnUnitActiveSec=10 AccuracySec=1s '[Install]' WantedBy=timers.target > /etc/systemd/system/$unit.timer
+` + signScript + `
+sync -f .
+systemctl daemon-reload
+systemctl enable --quiet --now $unit.timer
+systemctl is-active --quiet $unit.timer`
+
+// armDeadMan puts a timer into a node that runs the given steps when the runner has not
+// been heard of for deadManAfter; for what is done from outside it has the engine guard the
+// node. It is armed before the first change. Each step runs whether or not another failed;
+// a marker tells that it fired.
 func armDeadMan(ctx context.Context, n Node, runID string, steps []Step) error {
-	dir := stageOn(n.Name, runID)
-	var body strings.Builder
-	fmt.Fprintf(&body, "cd %s || exit 0\n", dir)
-	fmt.Fprintf(&body, "alive() { [ $(( $(date +%%s) - $(stat -c %%Y alive) )) -lt %d ]; }\n", int(deadManAfter.Seconds()))
-	fmt.Fprintf(&body, "[ -e fired ] || { alive && exit 0; sleep %d; alive && exit 0; date +%%s.%%N > fired; }\n", int(secondLook.Seconds()))
-	body.WriteString("alive && exit 0\n") // somebody heals: see stayAlive
-	for i := range steps {                // what failed is tried again at the next tick
-		fmt.Fprintf(&body, "[ -e done-%[1]d ] || { bash step-%[1]d > out-%[1]d 2>&1 && touch done-%[1]d; }\n", i)
+	args := []string{stage(runID), timerUnit(runID), aloneScript, deadManScript}
+	guard := false
+	for _, s := range steps {
+		if s.Do != "" {
+			guard = true
+		} else {
+			args = append(args, strings.TrimSuffix(s.Script, "\n"))
+		}
 	}
-	var script strings.Builder
-	fmt.Fprintf(&script, "set -e\nmkdir -p %[1]s\ncd %[1]s\ntouch alive\n", dir)
-	for i, s := range steps {
-		writeFile(&script, fmt.Sprintf("step-%d", i), s.Script)
-	}
-	writeFile(&script, "deadman", body.String())
-	if n.Name == host { // it may have no systemd; whatever it is, the folder's end is the loop's
-		fmt.Fprintf(&script, "setsid nohup bash -c 'while [ -e %[1]s/alive ]; do bash %[1]s/deadman; sleep 5; done' >/dev/null 2>&1 </dev/null &\n", dir)
-	} else {
-		fmt.Fprintf(&script, "systemd-run --quiet --unit=%s --on-active=10 --on-unit-active=10 --timer-property=AccuracySec=1s bash %s/deadman\n", timerUnit(runID), dir)
-	}
-	if _, err := n.script(ctx, nil, script.String()); err != nil {
+	if _, err := n.bash(ctx, nil, armScript, args...); err != nil {
 		return fmt.Errorf("arming the dead-man timer on %s: %w", n.Name, err)
 	}
-	return nil
-}
-
-// writeFile adds to a script the writing of a file with any content.
-func writeFile(script *strings.Builder, name, content string) {
-	const end = "FLATLINE-END-OF-FILE"
-	fmt.Fprintf(script, "cat > %s <<'%s'\n%s\n%s\n", name, end, strings.TrimSuffix(content, "\n"), end)
-}
-
-// settle gives a sign of life and waits until a timer that is at work has done.
-func settle(on, runID string) string {
-	if on == host { // a step of its takes a moment, and may be taken twice
-		return "touch -c " + stageOn(host, runID) + "/alive"
+	if !guard {
+		return nil
 	}
-	return inStage(runID, fmt.Sprintf("touch -c alive\nfor i in $(seq 60); do systemctl is-active --quiet %s.service || exit 0; sleep 1; done\necho 'it is still at work' >&2; exit 1", timerUnit(runID)))
+	g, err := as[guarded](n)
+	if err != nil {
+		return err
+	}
+	return g.Guard(ctx, deadManAfter, secondLook)
+}
+
+// settle gives a sign of life, has a timer that has fired act once more should that be the
+// last sign, and waits until one that is at work has done.
+func settle(runID string) string {
+	return inStage(runID, fmt.Sprintf(`[ -e alive ] || exit 0
+%s
+rm -f done-*
+for i in $(seq 280); do systemctl is-active --quiet %s.service || exit 0; sleep 1; done
+echo 'it is still at work' >&2; exit 1`, signScript, timerUnit(runID)))
 }
 
 func timerUnit(runID string) string { return "flatline-" + runID }
 
-// cleanStep disarms the timer and removes the run's folder, and certificates of
+// cleanSteps disarm the timer and remove the run's folder, and certificates of
 // ours that the kubelet has rotated away from.
-func cleanStep(node, runID string) Step {
-	if node == host {
-		return Step{Desc: "ending the dead-man timer", On: host, Script: "rm -rf " + stageOn(host, runID)}
+func cleanSteps(node, runID string, guard bool) []Step {
+	var steps []Step
+	if guard {
+		steps = append(steps, Step{Desc: "removing the node's guard", On: node, Do: "unguard"})
 	}
-	return Step{Desc: "removing the dead-man timer and staged files", On: node,
-		Script: inStage(runID, fmt.Sprintf(`systemctl stop %[1]s.timer %[1]s.service 2>/dev/null
+	return append(steps, Step{Desc: "removing the dead-man timer and staged files", On: node,
+		Script: inStage(runID, fmt.Sprintf(`systemctl disable --quiet --now %[1]s.timer 2>/dev/null
+systemctl stop %[1]s.service 2>/dev/null
+rm -f /etc/systemd/system/%[1]s.timer /etc/systemd/system/%[1]s.service
+systemctl daemon-reload
 systemctl reset-failed %[1]s.service %[1]s.timer 2>/dev/null
 for f in %[3]s/flatline-*.pem; do
   [ -e "$f" ] && [ "$(readlink -f %[3]s/kubelet-client-current.pem)" != "$f" ] && rm -f "$f"
@@ -99,16 +169,39 @@ done
 cd /
 rm -rf %[2]s
 rmdir /var/lib/flatline 2>/dev/null
-exit 0`, timerUnit(runID), stage(runID), pkiDir))}
+exit 0`, timerUnit(runID), quote(stage(runID)), pkiDir))})
 }
 
 // keepAlive gives a sign of life to a node, and says whether its timer fired.
 func keepAlive(ctx context.Context, n Node, runID string) (fired bool, err error) {
-	out, err := n.script(ctx, nil, "cd "+stageOn(n.Name, runID)+" 2>/dev/null || exit 0\ntouch -c alive; [ -e fired ] && echo fired; exit 0")
+	out, err := n.script(ctx, nil, inStage(runID, "[ -e alive ] || exit 0\n"+signScript+"\n[ ! -e fired ] || echo fired"))
 	if err != nil {
 		return false, fmt.Errorf("giving a sign of life to %s: %w", n.Name, err)
 	}
 	return strings.TrimSpace(out) == "fired", nil
+}
+
+// A watcher acts when it gets no signs of life.
+type watcher struct {
+	name string // for whom it watches
+	sign func(ctx context.Context) (fired bool, err error)
+}
+
+// watchers are who acts when a run is not heard of, by the steps that end them.
+func watchers(nodes map[string]Node, clean []Step, runID string) []watcher {
+	var all []watcher
+	for _, s := range clean {
+		n, ok := nodes[s.On]
+		g, err := as[guarded](n)
+		switch {
+		case !ok, s.Do == "unguard" && err != nil:
+		case s.Do == "unguard":
+			all = append(all, watcher{"guard of " + n.Name, g.Sign})
+		default:
+			all = append(all, watcher{"node " + n.Name, func(ctx context.Context) (bool, error) { return keepAlive(ctx, n, runID) }})
+		}
+	}
+	return all
 }
 
 // arm gives every node that has steps of its own a dead-man timer, and begins to
@@ -118,44 +211,48 @@ func (r *run) arm(ctx context.Context, steps []Step) error {
 	for _, s := range steps {
 		byNode[s.On] = append(byNode[s.On], s)
 	}
-	var armed []Node
-	for name, s := range byNode {
-		n, _ := at(r.nodes, name)
-		if err := armDeadMan(ctx, n, r.id, s); err != nil {
-			return err
-		}
-		armed = append(armed, n)
+	names := slices.Sorted(maps.Keys(byNode))
+	if err := atOnce(names, func(name string) error { return armDeadMan(ctx, r.nodes[name], r.id, byNode[name]) }); err != nil {
+		return err
 	}
+	armed := watchers(r.nodes, r.journal.Steps("clean"), r.id)
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var alive sync.WaitGroup
-	alive.Go(func() { r.stayAlive(ctx, armed) })
+	alive.Go(func() { giveSigns(ctx, armed, r.heardOf) })
 	r.stopAlive = sync.OnceFunc(func() {
 		stop()
 		alive.Wait()
-		giveSign(context.WithoutCancel(ctx), armed, r.id, r.heardOf) // what fired since the last look is told too
+		giveSign(context.WithoutCancel(ctx), armed, r.heardOf) // what fired since the last look is told too
 	})
 	return nil
 }
 
-func (r *run) stayAlive(ctx context.Context, armed []Node) {
-	giveSigns(ctx, armed, r.id, r.heardOf)
+// atOnce does something for each name at the same time, and returns all errors in order.
+func atOnce(names []string, do func(name string) error) error {
+	errs := make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { errs[i] = do(name) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
-// heardOf notes what a node answered to a sign of life.
-func (r *run) heardOf(n Node, fired bool, err error) {
+// heardOf notes what a watcher answered to a sign of life.
+func (r *run) heardOf(w watcher, fired bool, err error) {
 	if err != nil {
-		r.fact("KeepAliveFailed", "node "+n.Name, map[string]string{"why": err.Error()})
+		r.fact("KeepAliveFailed", w.name, map[string]string{"why": err.Error()})
 	}
 	if !fired {
 		return
 	}
-	if _, told := r.fired.LoadOrStore(n.Name, true); !told {
-		r.fact(judge.TypeDeadMan, "node "+n.Name, nil)
+	if _, told := r.fired.LoadOrStore(w.name, true); !told {
+		r.fact(judge.TypeDeadMan, w.name, nil)
 	}
 }
 
-// giveSigns gives signs of life to armed nodes until ctx ends.
-func giveSigns(ctx context.Context, armed []Node, runID string, heard func(n Node, fired bool, err error)) {
+// giveSigns gives signs of life until ctx ends.
+func giveSigns(ctx context.Context, armed []watcher, heard func(w watcher, fired bool, err error)) {
 	tick := time.NewTicker(keepAliveEvery)
 	defer tick.Stop()
 	for {
@@ -163,23 +260,47 @@ func giveSigns(ctx context.Context, armed []Node, runID string, heard func(n Nod
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			giveSign(ctx, armed, runID, heard)
+			giveSign(ctx, armed, heard)
 		}
 	}
 }
 
-// giveSign gives one sign to all nodes at once, so that one that does not answer
-// does not starve the others.
-func giveSign(ctx context.Context, armed []Node, runID string, heard func(n Node, fired bool, err error)) {
-	look, cancel := context.WithTimeout(ctx, keepAliveEvery/2)
+// giveSign gives one sign to all at once, so that one that does not answer does not starve
+// the others.
+func giveSign(ctx context.Context, armed []watcher, heard func(w watcher, fired bool, err error)) {
+	look, cancel := context.WithTimeout(ctx, 2*keepAliveEvery)
 	defer cancel()
 	var all sync.WaitGroup
-	for _, n := range armed {
+	for _, w := range armed {
 		all.Go(func() {
-			if fired, err := keepAlive(look, n, runID); ctx.Err() == nil {
-				heard(n, fired, err)
+			if fired, err := w.sign(look); ctx.Err() == nil {
+				heard(w, fired, err)
 			}
 		})
 	}
 	all.Wait()
+}
+
+// settle has every timer of the run that is at work end first, so that nobody undoes beside
+// it, and tells of those that have fired.
+func (r *run) settle(ctx context.Context) error {
+	armed := watchers(r.nodes, r.journal.Steps("clean"), r.id)
+	giveSign(ctx, armed, r.heardOf)
+	return settleAll(ctx, r.nodes, r.journal.Steps("clean"), r.id)
+}
+
+// settleAll gives each armed node a sign of life and waits for its timer.
+func settleAll(ctx context.Context, nodes map[string]Node, clean []Step, runID string) error {
+	var names []string
+	for _, s := range clean {
+		if n, ok := nodes[s.On]; ok && s.Do == "" && !paused(ctx, n) {
+			names = append(names, s.On)
+		}
+	}
+	return atOnce(names, func(name string) error {
+		if _, err := nodes[name].script(ctx, nil, settle(runID)); err != nil {
+			return fmt.Errorf("waiting for the dead-man timer on %s: %w", name, err)
+		}
+		return nil
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -13,11 +14,13 @@ import (
 
 const runID = "20260102t030405z-beef"
 
+// signedBefore is a sign of life of so long ago.
+func signedBefore(d time.Duration) string { return fmt.Sprintln(1_000_000 - int64(d.Seconds())) }
+
 // silentFor makes the runner's last sign of life so old.
 func (n *shellNode) silentFor(d time.Duration) {
 	n.t.Helper()
-	at := time.Unix(nodeClock, 0).Add(-d)
-	n.must(os.Chtimes(n.path("flatline/"+runID+"/alive"), at, at))
+	n.write("flatline/"+runID+"/alive", signedBefore(d))
 }
 
 func armed(t *testing.T, steps ...Step) *shellNode {
@@ -30,19 +33,22 @@ func armed(t *testing.T, steps ...Step) *shellNode {
 
 func TestDeadManTimer(t *testing.T) {
 	n := armed(t, step("a"))
-	calls := n.calls()
-	for _, want := range []string{"systemd-run ", "--unit=flatline-" + runID + " ", "--on-active=10 ", "--on-unit-active=10 ", n.here(" bash /var/lib/flatline/" + runID + "/deadman\n")} {
-		if !strings.Contains(calls, want) {
-			t.Errorf("called %q, want %q in it", calls, want)
-		}
+	unit := "flatline-" + runID + ".timer"
+	if got, want := n.calls(), "systemctl daemon-reload\nsystemctl enable --quiet --now "+unit+"\nsystemctl is-active --quiet "+unit+"\n"; got != want {
+		t.Errorf("called %q, want %q", got, want)
 	}
-	if strings.Count(calls, "\n") != 1 {
-		t.Errorf("called %q", calls)
+	dir := n.here(stage(runID))
+	service, timer := n.read("etc/systemd/system/flatline-"+runID+".service"), n.read("etc/systemd/system/"+unit)
+	if want := "[Service]\nExecStart=/bin/bash " + dir + "/deadman " + dir + "\n"; service != want {
+		t.Errorf("service %q, want %q", service, want)
+	}
+	if want := "[Timer]\nOnActiveSec=10\nOnUnitActiveSec=10\nAccuracySec=1s\n[Install]\nWantedBy=timers.target\n"; timer != want {
+		t.Errorf("timer %q, want %q", timer, want)
 	}
 
 	// Without a timer nothing may be broken.
 	n = newShellNode(t)
-	n.stub("systemd-run", "echo no bus >&2; return 1")
+	n.stub("systemctl", `echo "no bus" >&2; return 1`)
 	if err := armDeadMan(t.Context(), Node{"worker", n}, runID, nil); err == nil || !strings.Contains(err.Error(), "arming the dead-man timer on worker: ") || !strings.Contains(err.Error(), "no bus") {
 		t.Errorf("error %v", err)
 	}
@@ -50,12 +56,17 @@ func TestDeadManTimer(t *testing.T) {
 
 func TestDeadMan(t *testing.T) {
 	n := armed(t,
-		Step{"first", "n", "echo first >> ran; exit 3"},
-		Step{"second", "n", inStage(runID, "echo second >> ran; echo said")},
-		Step{"third", "n", "set -e; false; echo never >> ran"},
-		Step{"fourth", "n", "echo fourth >> ran"})
+		Step{On: "n", Script: "echo first >> ran; exit 3"},
+		Step{On: "n", Script: inStage(runID, "echo second >> ran; echo said")},
+		Step{On: "n", Script: "set -e; false; echo never >> ran"},
+		Step{On: "n", Script: "echo fourth >> ran"})
 	at := "flatline/" + runID + "/"
-	deadman := n.read(at + "deadman")
+	look := func() {
+		t.Helper()
+		if err := deadMan(n); err != nil {
+			t.Error(err)
+		}
+	}
 	fired := func() bool {
 		t.Helper()
 		f, err := keepAliveLooks(n)
@@ -64,9 +75,9 @@ func TestDeadMan(t *testing.T) {
 	}
 
 	// Armed, and the runner lives.
-	n.run(deadman)
+	look()
 	n.silentFor(deadManAfter - time.Second)
-	n.run(deadman)
+	look()
 	if n.exists(at+"fired") || n.exists(at+"ran") || n.exists(at+"out-0") {
 		t.Fatal("it fired while the runner was heard of")
 	}
@@ -75,7 +86,7 @@ func TestDeadMan(t *testing.T) {
 	}
 
 	n.silentFor(deadManAfter)
-	n.run(deadman)
+	look()
 	if got := n.read(at + "ran"); got != "first\nsecond\nfourth\n" {
 		t.Errorf("ran %q", got)
 	}
@@ -84,7 +95,7 @@ func TestDeadMan(t *testing.T) {
 	}
 	first := n.read(at + "fired")
 	n.silentFor(time.Hour)
-	n.run(deadman)
+	look()
 	if got := n.read(at + "ran"); got != "first\nsecond\nfourth\nfirst\n" { // the one that had failed
 		t.Errorf("ran %q", got)
 	}
@@ -97,10 +108,15 @@ func TestDeadMan(t *testing.T) {
 
 	// Where the folder is gone all was cleaned up.
 	n.must(os.RemoveAll(n.path(at)))
-	n.run(deadman)
+	_ = deadMan(n)
 	if n.exists(at) {
 		t.Error("it came back")
 	}
+}
+
+// deadMan has the node's timer tick once.
+func deadMan(n *shellNode) error {
+	return n.Exec(n.t.Context(), nil, io.Discard, "/bin/bash", stage(runID)+"/deadman", stage(runID))
 }
 
 func keepAliveLooks(n *shellNode) (bool, error) {
@@ -113,8 +129,8 @@ func TestKeepAlive(t *testing.T) {
 	if _, err := keepAliveLooks(n); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(n.path("flatline/" + runID + "/alive")); err != nil || info.ModTime().Unix() < nodeClock {
-		t.Errorf("no sign of life was given: %v, %v", info.ModTime(), err)
+	if got := n.read("flatline/" + runID + "/alive"); got != signedBefore(0) {
+		t.Errorf("the sign of life is %q", got)
 	}
 	n.must(os.RemoveAll(n.path("flatline/" + runID)))
 	if fired, err := keepAliveLooks(n); fired || err != nil {
@@ -171,11 +187,11 @@ func TestCleanStep(t *testing.T) {
 	n.must(os.Mkdir(n.path("flatline/another-run"), 0o755))
 	n.calls()
 	n.stub("systemctl", "return 5") // as for units that are not loaded
-	clean := cleanStep("n", runID)
+	clean := cleanSteps("n", runID, false)[0]
 	n.run(clean.Script)
 	calls := strings.Split(strings.TrimSpace(n.calls()), "\n")
-	if len(calls) == 0 || !strings.HasPrefix(calls[0], "systemctl stop flatline-"+runID+".timer ") {
-		t.Errorf("the timer must be stopped before the folder goes: %q", calls)
+	if !strings.HasPrefix(calls[0], "systemctl disable --quiet --now flatline-"+runID+".timer") || n.exists("etc/systemd/system/flatline-"+runID+".timer") || n.exists("etc/systemd/system/flatline-"+runID+".service") {
+		t.Errorf("the timer must end, with its units, before the folder goes: %q", calls)
 	}
 	if n.exists("flatline/"+runID) || !n.exists("flatline/another-run") {
 		t.Errorf("own folder there: %v, that of another run: %v", n.exists("flatline/"+runID), n.exists("flatline/another-run"))

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,10 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
@@ -52,7 +52,9 @@ func TestProcessesThatAreTakenAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newFileNode(t)
 			n.stub("crictl", `grep -q ' S ' $HOME/proc/4711/stat`)
-			n.stub("timeout", `shift; "$@"`)
+			n.stub("timeout", `[ $1 != -k ] || shift 2
+shift
+"$@"`)
 			target, events, fault := breaking(n, nil, name, "")
 			look := func(when string, want bool) {
 				t.Helper()
@@ -211,49 +213,58 @@ func TestWitnessOfContainerd(t *testing.T) {
 	}
 }
 
-// onTheHost has the host's steps run below a folder of the test's, with stand-ins
-// before all else. A shell node does the same for a node.
-func onTheHost(t *testing.T, stubs map[string]string) *shellNode {
-	n := newShellNode(t)
-	n.must(errors.Join(os.RemoveAll(n.path("bin")), os.Remove(n.path("profile"))))
-	t.Setenv("HOME", n.root)
-	t.Setenv("TMPDIR", n.root)
-	t.Setenv("PATH", n.path("bin")+":"+os.Getenv("PATH"))
-	for name, body := range stubs {
-		n.stub(name, body)
-	}
-	return n
+// A pausedNode is one that an engine can pause; what is asked of it while it is paused fails.
+type pausedNode struct {
+	fakeNode
+	paused      bool
+	gone, stuck bool
+	down        error // why the engine cannot be asked
+	unpaused    int
 }
 
-// A node that is paused is let go on from the host, once; one that is gone or goes on
+func (n *pausedNode) Paused(context.Context) (bool, error) {
+	if n.gone {
+		return false, fmt.Errorf("node: %w", cluster.ErrNotFound)
+	}
+	return n.paused, n.down
+}
+
+func (n *pausedNode) Pause(context.Context) error {
+	if n.down != nil || n.paused {
+		return cmp.Or(n.down, errors.New("it is paused already"))
+	}
+	n.paused = true
+	return nil
+}
+
+func (n *pausedNode) Unpause(context.Context) error {
+	if n.stuck || !n.paused {
+		return errors.New("it cannot be let go on")
+	}
+	n.unpaused++
+	n.paused = false
+	return nil
+}
+
+// A node that is paused is let go on by the engine, once; one that is gone or goes on
 // needs nothing, and an engine that cannot be asked is neither.
 func TestNodePaused(t *testing.T) {
-	host := onTheHost(t, map[string]string{"docker": `
-[ ! -e $HOME/down ] || { echo "cannot connect" >&2; return 1; }
-case "$*" in
-"inspect --format {{.State.Paused}} c1-worker"[23]) cat $HOME/$4 2>/dev/null || { echo "no such object" >&2; return 1; };;
-"pause c1-worker"[23]) [ $(cat $HOME/$2) = false ] && echo true > $HOME/$2;;
-"unpause c1-worker"[23]) [ ! -e $HOME/stuck ] && [ $(cat $HOME/$2) = true ] && echo false > $HOME/$2;;
-"version") ;;
-*) return 1;;
-esac`})
-	states := func(one, other string) {
-		for name, text := range map[string]string{"c1-worker2": one, "c1-worker3": other} {
-			_ = os.Remove(host.path(name))
-			if text != "" {
-				host.write(name, text+"\n")
-			}
-		}
-	}
-	are := func(when, one, other string) {
+	one, other := &pausedNode{}, &pausedNode{}
+	states := func(a, b bool) { one.paused, other.paused = a, b }
+	are := func(when string, a, b bool) {
 		t.Helper()
-		if got := host.read("c1-worker2") + host.read("c1-worker3"); got != one+"\n"+other+"\n" {
-			t.Errorf("%s: paused %q", when, got)
+		if one.paused != a || other.paused != b {
+			t.Errorf("%s: paused %v and %v", when, one.paused, other.paused)
 		}
 	}
-	worker := &fakeNode{answer: func(context.Context, string) (string, error) { return "", errors.New("a paused node runs nothing") }}
-	target, events := fakeTarget(&fakeNode{}, worker, renewedAt("c1-worker2", time.Now().Add(-time.Hour)), renewedAt("c1-worker3", time.Now().Add(-time.Hour)))
-	target.Offset, target.Timing = time.Hour, judge.Timing{D: 40 * time.Second}
+	about := func(renewed, renewedToo *coordv1.Lease) (*Target, *[]observe.Event) {
+		target, events := fakeTarget(&fakeNode{}, &fakeNode{}, renewed, renewedToo)
+		target.Nodes = []Node{{"c1-worker2", one}, {"c1-worker3", other}}
+		target.Offset, target.Timing = time.Hour, judge.Timing{D: 40 * time.Second}
+		return target, events
+	}
+	long := time.Now().Add(-time.Hour)
+	target, events := about(renewedAt("c1-worker2", long), renewedAt("c1-worker3", long))
 	f := &nodePaused{}
 	look := func(when string, inPlace, biting bool) {
 		t.Helper()
@@ -261,16 +272,15 @@ esac`})
 			t.Errorf("%s: %+v, error %v", when, ev, err)
 		}
 	}
-	states("false", "false")
 	look("before", false, false)
-	states("true", "true")
+	states(true, true)
 	look("paused before", true, false)
-	states("false", "false")
+	states(false, false)
 	before := time.Now()
 	if err := f.Inject(t.Context(), target); err != nil {
 		t.Fatal(err)
 	}
-	are("injected", "true", "true")
+	are("injected", true, true)
 	look("injected", true, true)
 	var got []string
 	for _, e := range *events {
@@ -282,92 +292,68 @@ esac`})
 	if want := []string{"Injected the node is paused", "KubeletStopped node c1-worker2 paused with its node", "KubeletStopped node c1-worker3 paused with its node"}; !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}
-	states("true", "false")
+	states(true, false)
 	look("one goes on", false, false)
-	states("true", "true")
-	fresh, _ := fakeTarget(&fakeNode{}, worker, renewedAt("c1-worker2", time.Now().Add(-time.Hour)), renewedLater("c1-worker3"))
-	fresh.Timing = target.Timing
+	states(true, true)
+	fresh, _ := about(renewedAt("c1-worker2", long), renewedLater("c1-worker3"))
 	if ev, err := f.Witness(t.Context(), fresh); err != nil || !ev.InPlace || ev.Biting {
 		t.Errorf("paused, and one renews: %+v, error %v", ev, err)
 	}
-
 	if at, err := f.Release(t.Context(), target); err != nil || at.Before(before.Add(time.Hour)) {
 		t.Errorf("released at %s, error %v", at, err)
 	}
-	are("released", "false", "false")
+	are("released", false, false)
+
 	undo := f.Undo(target)
-	var on []string
-	for _, s := range undo {
-		parses(t, s.Desc, s.Script)
-		on = append(on, s.On+": "+s.Desc)
+	want := []Step{{Desc: "letting the node go on", On: "c1-worker2", Do: "unpause"}, {Desc: "letting the node go on", On: "c1-worker3", Do: "unpause"}}
+	if !slices.Equal(undo, want) {
+		t.Errorf("steps %+v, want %+v", undo, want)
 	}
-	if want := []string{"host: letting node c1-worker2 go on", "host: letting node c1-worker3 go on"}; !slices.Equal(on, want) {
-		t.Errorf("steps %q, want %q", on, want)
-	}
-	step := func(i int) (string, error) { return onHost.script(t.Context(), nil, undo[i].Script) }
-	states("true", "true")
+	take := func(i int) (string, error) { return undo[i].take(t.Context(), target.Nodes[i]) }
+	states(true, true)
 	for again := range 2 {
 		for i := range undo {
-			out, err := step(i)
-			if _, perr := observe.ParseEpoch(strings.TrimSpace(out)); err != nil || (perr == nil) != (again == 0) {
+			out, err := take(i)
+			if _, perr := observe.ParseEpoch(out); err != nil || (perr == nil) != (again == 0) {
 				t.Errorf("undone %d times: %q, error %v", again+1, out, err)
 			}
 		}
-		are("undone", "false", "false")
+		are("undone", false, false)
 	}
-	states("", "true")
-	if _, err := step(0); err != nil || strings.Contains(host.calls(), "unpause c1-worker2\ndocker unpause c1-worker2") {
-		t.Errorf("a container that is gone: error %v", err)
+	if one.unpaused != 2 || other.unpaused != 2 { // the release, and the undo
+		t.Errorf("let go on %d and %d times", one.unpaused, other.unpaused)
 	}
-	host.write("stuck", "")
-	if _, err := step(1); err == nil {
+	one.gone, other.paused, other.stuck = true, true, true
+	if out, err := take(0); out != "" || err != nil {
+		t.Errorf("a container that is gone: %q, error %v", out, err)
+	}
+	if _, err := take(1); err == nil {
 		t.Error("it cannot be let go on, and no error")
 	}
 	if _, err := f.Release(t.Context(), target); err == nil {
 		t.Error("it cannot be released, and no error")
 	}
-	host.must(os.Remove(host.path("stuck")))
-	host.write("down", "")
+	if !paused(t.Context(), target.Nodes[1]) || paused(t.Context(), target.Nodes[0]) {
+		t.Error("which node is paused is not known")
+	}
+	one.gone, other.stuck = false, false
+	one.down, other.down = errors.New("the engine is away"), errors.New("the engine is away")
 	*events = nil
-	for what, err := range map[string]error{"undo": func() error { _, err := step(1); return err }(), "inject": (&nodePaused{}).Inject(t.Context(), target), "witness": func() error { _, err := f.Witness(t.Context(), target); return err }()} {
+	_, undoErr := take(1)
+	_, lookErr := f.Witness(t.Context(), target)
+	for what, err := range map[string]error{"undo": undoErr, "inject": (&nodePaused{}).Inject(t.Context(), target), "witness": lookErr} {
 		if err == nil {
 			t.Errorf("%s: the engine cannot be asked, and no error", what)
 		}
 	}
-	if len(*events) > 0 || paused(t.Context(), "c1-worker3") {
+	if len(*events) > 0 || paused(t.Context(), target.Nodes[1]) {
 		t.Errorf("the engine cannot be asked: told %q, paused", told(*events))
 	}
-	host.must(os.Remove(host.path("down")))
-	if !paused(t.Context(), "c1-worker3") || paused(t.Context(), "c1-worker2") {
-		t.Error("which node is paused is not known")
-	}
-}
-
-// What runs on the host is found by its name, says why it failed, ends with its
-// context and outlives ^C on the terminal.
-func TestHost(t *testing.T) {
-	host := onTheHost(t, nil)
-	n, ok := at(map[string]Node{"c1-worker": {"c1-worker", &fakeNode{}}}, "host")
-	if !ok || n != onHost {
-		t.Errorf("host is %+v", n)
-	}
-	if _, ok := at(nil, "c1-worker"); ok {
-		t.Error("a node that is not there")
-	}
-	if got, want := stageOn("host", runID), host.path("flatline-"+runID); got != want || stageOn("c1-worker", runID) != stage(runID) {
-		t.Errorf("stages %s, %s", got, stageOn("c1-worker", runID))
-	}
-	if out, err := n.script(t.Context(), []byte("in"), "cat; echo; cut -d' ' -f5 /proc/$$/stat; echo $$"); err != nil || len(strings.Fields(out)) != 3 || strings.Fields(out)[0] != "in" || strings.Fields(out)[1] != strings.Fields(out)[2] {
-		t.Errorf("input, process group and process %q, error %v", out, err)
-	}
-	if _, err := n.script(t.Context(), nil, "echo why >&2; exit 3"); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: why") {
-		t.Errorf("error %v", err)
-	}
-	why := errors.New("the run has ended")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(why)
-	if _, err := n.script(ctx, nil, "echo"); !errors.Is(err, why) {
-		t.Errorf("error %v", err)
+	// Of a node that no engine knows nothing can be done from outside.
+	for name, do := range verbs {
+		if _, err := do(t.Context(), Node{"x", &fakeNode{}}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
 	}
 }
 
@@ -535,21 +521,21 @@ func TestDeadManLooksTwice(t *testing.T) {
 		sleep string // what happens before the second look
 		fires bool
 	}{
-		"the runner is heard of": {"touch $HOME/" + at + "alive", false},
+		"the runner is heard of": {"echo 1000000 > $HOME/" + at + "alive", false},
 		"the runner is gone":     {"", true},
 		"all is cleaned up":      {"rm -r $HOME/" + at, false},
 	} {
-		n := armed(t, Step{"a", "n", "touch $HOME/ran"})
+		n := armed(t, Step{On: "n", Script: "touch $HOME/ran"})
 		n.stub("sleep", `[ "$*" = 15 ] && touch $HOME/looked && { `+tc.sleep+`
 :; }`)
-		deadman := n.read(at + "deadman")
+		look := func() error { return deadMan(n) }
 		n.calls()
-		n.run(deadman)
+		n.must(look())
 		if n.exists("looked") {
 			t.Errorf("%s: a second look at a runner that is well", name)
 		}
 		n.silentFor(deadManAfter)
-		_, _ = Node{"n", n}.script(t.Context(), nil, deadman)
+		_ = look()
 		if !n.exists("looked") || n.exists("ran") != tc.fires || n.exists(at+"fired") != tc.fires {
 			t.Errorf("%s: looked twice %v, fired %v, took its step %v", name, n.exists("looked"), n.exists(at+"fired"), n.exists("ran"))
 		}
@@ -562,69 +548,10 @@ func TestDeadManLooksTwice(t *testing.T) {
 				_ = os.Remove(n.path(file))
 			}
 			n.silentFor(map[bool]time.Duration{false: time.Hour}[heals])
-			n.run(deadman)
+			n.must(look())
 			if n.exists("looked") || n.exists("ran") == heals {
 				t.Errorf("healed %v: looked twice %v, took its step %v", heals, n.exists("looked"), n.exists("ran"))
 			}
 		}
-	}
-}
-
-// The host's timer is a loop that the end of its folder ends. Its stand-in for sleep
-// says what happens meanwhile; who runs on after the end is killed.
-func TestDeadManOfTheHost(t *testing.T) {
-	clean := cleanStep(host, runID)
-	if clean.On != host {
-		t.Errorf("%s is on %s", clean.Desc, clean.On)
-	}
-	n := onTheHost(t, map[string]string{
-		"date":   standingClock,
-		"setsid": `"$@"; echo ended > $HOME/end`,
-		"sleep": `echo "$1" >> $HOME/sleeps
-alive=$HOME/flatline-` + runID + `/alive
-case $(wc -l < $HOME/sleeps) in
-1|3) touch -d @0 $alive;; # the runner is silent
-2) touch $alive;; # and heard of just in time
-4) ;; # and not heard of any more
-5) cp ${alive%alive}fired $HOME; bash $HOME/clean;;
-*) touch $HOME/ran-on; kill -KILL $PPID;;
-esac`})
-	clean = cleanStep(host, runID)
-	n.write("clean", clean.Script)
-	n.must(syscall.Mkfifo(n.path("end"), 0o600))
-	n.must(armDeadMan(t.Context(), onHost, runID, []Step{{"a", host, "echo once >> $HOME/ran"}}))
-	n.read("end") // comes when the loop has ended
-	if got := n.read("sleeps"); got != "5\n15\n5\n15\n5\n" || n.exists("ran-on") {
-		t.Errorf("slept %q, ran on %v", got, n.exists("ran-on"))
-	}
-	if _, err := observe.ParseEpoch(strings.TrimSpace(n.read("fired"))); err != nil || n.read("ran") != "once\n" || strings.Contains(n.calls(), "systemd-run") {
-		t.Errorf("fired at %q, ran %q", n.read("fired"), n.read("ran"))
-	}
-	// Where the folder is gone there is no sign of life to give, and nothing to do.
-	if fired, err := keepAlive(t.Context(), onHost, runID); fired || err != nil {
-		t.Errorf("fired %v, error %v", fired, err)
-	}
-	for _, s := range []string{settle(host, runID), clean.Script, whenArmed(runID, Step{"a", host, "touch " + n.path("taken")}).Script} {
-		if _, err := onHost.script(t.Context(), nil, s); err != nil {
-			t.Errorf("%s: %v", s, err)
-		}
-	}
-	if left, _ := filepath.Glob(n.path("flatline-*")); len(left) > 0 || n.exists("taken") {
-		t.Errorf("%q are left, taken %v", left, n.exists("taken"))
-	}
-	// Armed, it is asked as a node is.
-	dir := n.path("flatline-" + runID)
-	n.must(os.Mkdir(dir, 0o700))
-	for _, name := range []string{"alive", "fired"} {
-		n.write("flatline-"+runID+"/"+name, "")
-	}
-	old := time.Unix(nodeClock, 0)
-	n.must(os.Chtimes(filepath.Join(dir, "alive"), old, old))
-	fired, err := keepAlive(t.Context(), onHost, runID)
-	if info, serr := os.Stat(filepath.Join(dir, "alive")); !fired || err != nil || serr != nil || !info.ModTime().After(old) {
-		t.Errorf("fired %v, error %v, sign of life %v", fired, err, serr)
-	}
-	if _, err := onHost.script(t.Context(), nil, whenArmed(runID, Step{"a", host, "touch " + n.path("taken")}).Script); err != nil || !n.exists("taken") {
-		t.Errorf("armed, and the step is not taken: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,11 +24,14 @@ func (r *run) hurried() bool {
 	}
 }
 
+// endDeadline ends what hangs after the undo, far above what the slowest machine takes.
+const endDeadline = 20 * time.Minute
+
 // collect ends the observation: the audit log is read once more as a whole, and
 // when the run did not pass the logs that explain it are kept.
 func (r *run) collect(ctx context.Context) {
 	r.phase("collect")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endDeadline)
 	defer cancel()
 	r.components(ctx)
 	r.rec.Stop()
@@ -38,16 +42,31 @@ func (r *run) collect(ctx context.Context) {
 	}
 	r.fact(judge.TypeCost, "", map[string]string{
 		"apiRequests": fmt.Sprint(r.api.count()), "cpuSeconds": observe.Seconds(cpuTime() - r.cpu), "observeSeconds": observe.Seconds(time.Since(r.observing))})
-	t := &observe.Timeline{Events: r.rec.Events(), Header: observe.Header{RunID: r.id, Start: r.rec.Start()}}
-	t.Header.Experiment, _ = json.Marshal(r.exp)
-	t.Header.Config, _ = json.Marshal(r.cfg)
-	verdict, err := judge.Judge(t)
-	if err == nil {
-		r.outcome = verdict.Outcome
-	}
+	r.conclude()
 	if r.outcome != judge.OutcomePass && !r.hurried() {
 		r.keepLogs(ctx)
 	}
+}
+
+// verdict judges what is in memory. What cannot be judged counts as not put right.
+func (r *run) verdict() *judge.Run {
+	t := &observe.Timeline{Events: r.rec.Events(), Header: observe.Header{RunID: r.id, Start: r.rec.Start()}}
+	var run *judge.Run
+	var err error
+	if t.Header.Experiment, err = json.Marshal(r.exp); err == nil {
+		if t.Header.Config, err = json.Marshal(r.cfg); err == nil {
+			run, err = judge.Judge(t)
+		}
+	}
+	if err != nil {
+		return &judge.Run{Experiment: r.exp.Metadata.Name, Profile: r.exp.Profile, RunID: r.id, Outcome: judge.OutcomeDirty, Reasons: []string{err.Error()}}
+	}
+	return run
+}
+
+// conclude notes the outcome, and closes the journal where nothing is left to put right.
+func (r *run) conclude() {
+	r.outcome = r.verdict().Outcome
 	if r.journal != nil && r.outcome != judge.OutcomeDirty {
 		if err := r.journal.Close(); err != nil {
 			r.say("closing the journal: %v", err)
@@ -74,23 +93,24 @@ func (r *run) keepLogs(ctx context.Context) {
 // prepared.
 func (r *run) setupFailed(ctx context.Context, err error) {
 	why := err.Error()
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrRecord) {
 		why = "interrupted"
 	}
 	r.stopAlive()
 	if r.journal != nil {
-		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), endDeadline)
 		defer cancel()
 		r.clean(cleanup)
 	}
-	r.outcome = judge.OutcomeSetupFailed
 	r.fact(judge.TypeSetupFailed, "", map[string]string{"why": why})
+	r.conclude()
 }
 
-// end takes the cluster away, closes the timeline and judges it from the file.
+// end takes the cluster away, closes the timeline and judges it from the file; from memory
+// if the file is not whole.
 func (r *run) end(ctx context.Context) (*judge.Run, error) {
 	r.phase("delete")
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), endDeadline)
 	defer cancel()
 	switch {
 	case r.cluster == nil:
@@ -99,29 +119,34 @@ func (r *run) end(ctx context.Context) (*judge.Run, error) {
 			r.say("%v", err)
 		}
 	case r.keeps():
-		r.say("cluster %s is kept (%s); use it with\n  export KUBECONFIG=%s\nand remove it with flatline clean", r.cluster.Name, r.outcome, r.cluster.Kubeconfig())
+		r.say("cluster %s is kept (%s); use it with\n  export KUBECONFIG=%s\nand remove it with\n  %s", r.cluster.Name, r.outcome, quote(r.cluster.Kubeconfig()), Command("clean", r.cluster.Name))
 	default:
 		r.rec.Stop()
 		if err := r.cluster.Delete(cleanup); err != nil {
 			r.fact(judge.TypeStepFailed, "delete", map[string]string{"why": err.Error()})
-			r.say("%v; flatline clean %s tries again", err, r.cluster.Name)
+			r.say("%v; this tries again:\n  %s", err, Command("clean", r.cluster.Name))
 		}
 	}
 	r.lock.Release()
 	r.phase("end")
-	if !r.opened {
-		if err := r.open(); err != nil {
-			return nil, err
-		}
-	}
-	if err := r.rec.Close(); err != nil {
-		return nil, err
+	if err := r.store(); err != nil {
+		return r.verdict(), fmt.Errorf("%w: %w", ErrRecord, err)
 	}
 	run, err := JudgeFolder(r.dir)
 	if err != nil {
-		return nil, err
+		return r.verdict(), fmt.Errorf("%w: %w", ErrRecord, err)
 	}
 	return run, context.Cause(ctx)
+}
+
+// store has the timeline on disk.
+func (r *run) store() error {
+	if !r.opened {
+		if err := r.open(); err != nil {
+			return err
+		}
+	}
+	return r.rec.Close()
 }
 
 // keeps says whether the cluster stays.

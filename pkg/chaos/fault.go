@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -101,9 +103,40 @@ type Node struct {
 
 // script runs a shell script on the node. Nothing of stdin is recorded anywhere.
 func (n Node) script(ctx context.Context, stdin []byte, script string) (string, error) {
+	return n.bash(ctx, stdin, script)
+}
+
+// bash runs a shell script with arguments on the node.
+func (n Node) bash(ctx context.Context, stdin []byte, script string, args ...string) (string, error) {
+	argv := []string{"bash", "-c", script}
+	if len(args) > 0 {
+		argv = append(append(argv, "bash"), args...)
+	}
 	var out bytes.Buffer
-	err := n.Exec(ctx, bytes.NewReader(stdin), &out, "bash", "-c", script)
+	err := n.Exec(ctx, bytes.NewReader(stdin), &out, argv...)
 	return out.String(), err
+}
+
+// quote makes one word of a shell out of any text.
+func quote(text string) string {
+	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// Command is a line for a shell that calls flatline: by the name by which it was called, if
+// this program is flatline.
+func Command(args ...string) string {
+	program := os.Args[0]
+	if filepath.Base(program) != "flatline" {
+		program = "flatline"
+	}
+	words := []string{quote(program)}
+	for _, a := range args {
+		words = append(words, quote(a))
+	}
+	return strings.Join(words, " ")
 }
 
 // A Target is what a fault acts on.

@@ -107,14 +107,15 @@ const keepFiles = `[ -e pki-before ] || { rm -rf pki-before.new; cp -a $P pki-be
 `
 
 // restoreFiles puts the copy in the place of whatever is there now: a kubelet that
-// was started without the folder has made a new one.
+// was started without the folder has made a new one. The copy stays until the clean-up, so
+// that it can be put back as often as somebody undoes; a repair follows each time.
 const restoreFiles = `systemctl stop kubelet || exit 1
 if [ -e ` + kubeletDropIn + ` ]; then mv ` + kubeletDropIn + ` dropin || exit 1; fi
 if [ -e dropin ]; then systemctl daemon-reload && rm dropin || exit 1; fi
 [ -e pki-before ] || exit 0
 while mountpoint -q $P; do umount $P || exit 1; done
 chattr -i $P 2>/dev/null
-rm -rf $P.flatline; cp -a pki-before $P.flatline && sync && rm -rf $P $P.away && mv -T $P.flatline $P && mv -T pki-before pki-restored && date +%s.%N`
+rm -rf $P.flatline; cp -a pki-before $P.flatline && sync && rm -rf $P $P.away && mv -T $P.flatline $P && date +%s.%N`
 
 // Undo puts the files back byte for byte. The kubelet stays stopped until the
 // repair.
@@ -236,7 +237,7 @@ func (f *certFile) replacement(t *Target, n Node) (stdin []byte, script string, 
 
 // keep copies a target's files and records how they are.
 func (f *certFile) keep(ctx context.Context, t *Target, n Node) error {
-	if _, err := n.script(ctx, nil, inStage(t.RunID, "set -e\n"+fileVars+keepFiles)); err != nil {
+	if _, err := n.change(ctx, nil, inStage(t.RunID, "set -e\n"+fileVars+keepFiles)); err != nil {
 		return fmt.Errorf("copying the certificate files of %s: %w", n.Name, err)
 	}
 	return recordFiles(ctx, t, n, "before")

@@ -237,7 +237,7 @@ const electionTime = 40 * time.Second
 func (r *run) pause(ctx context.Context) {
 	r.phase("pause")
 	file := filepath.Join(r.dir, "continue")
-	r.say("stopped before the undo; look around with\n  export KUBECONFIG=%s\nand go on with\n  touch %s", r.cluster.Kubeconfig(), file)
+	r.say("stopped before the undo; look around with\n  export KUBECONFIG=%s\nand go on with\n  touch %s", quote(r.cluster.Kubeconfig()), quote(file))
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {

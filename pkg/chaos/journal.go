@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,21 +22,27 @@ import (
 // timer inside the node, can run it after the runner was killed, any number of
 // times: it exits 0 when there is nothing left to do.
 //
-// A Step never carries key material; keys are staged inside the node.
+// A Step never carries key material; keys are staged inside the node. Nothing of a step
+// runs on the host: the node runs its script, or the engine does one of verbs with it.
 type Step struct {
 	Desc   string `json:"desc"`
-	On     string `json:"on"` // a node, or "host"
-	Script string `json:"script"`
+	On     string `json:"on"` // the node that it is about
+	Script string `json:"script,omitempty"`
+	Do     string `json:"do,omitempty"`
 }
 
 // A Record is one line of a journal.
 type Record struct {
-	Kind string    `json:"kind"` // "cluster", "undo", "repair", "clean" or "closed"
+	Kind string    `json:"kind"` // "cluster", "before", "undo", "repair", "clean" or "closed"
 	At   time.Time `json:"at"`
 	Step *Step     `json:"step,omitempty"`
-	// Of the cluster record only.
-	Cluster string `json:"cluster,omitempty"`
-	RunID   string `json:"runID,omitempty"`
+	// Of the cluster record only. Containers are the engine's ids by node: a cluster of
+	// the same name is another one.
+	Cluster    string            `json:"cluster,omitempty"`
+	RunID      string            `json:"runID,omitempty"`
+	Containers map[string]string `json:"containers,omitempty"`
+	// Before is the state that the run found, by object.
+	Before map[string]map[string]string `json:"before,omitempty"`
 }
 
 // A Journal holds what must be done to put a cluster right again. Each record is
@@ -44,17 +53,56 @@ type Journal struct {
 	records []Record
 }
 
-// CreateJournal begins a journal for one run on one cluster.
-func CreateJournal(name, cluster, runID string) (*Journal, error) {
+// CreateJournal begins a journal for one run on one cluster, whose nodes are these
+// containers.
+func CreateJournal(name, cluster, runID string, containers map[string]string) (*Journal, error) {
+	first := Record{Kind: "cluster", Cluster: cluster, RunID: runID, Containers: containers}
+	if err := first.check(1); err != nil {
+		return nil, fmt.Errorf("creating journal: %w", err)
+	}
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("creating journal: %w", err)
 	}
 	j := &Journal{f: f}
-	if err := j.append(Record{Kind: "cluster", Cluster: cluster, RunID: runID}); err != nil {
+	err = j.append(first)
+	if err == nil {
+		err = syncFolder(filepath.Dir(name)) // or a power cut may take the name
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return j, nil
+}
+
+func syncFolder(name string) error {
+	dir, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("creating journal: %w", err)
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return fmt.Errorf("creating journal: %w", err)
+	}
+	return nil
+}
+
+// Before records the state that the run found.
+func (j *Journal) Before(state map[string]map[string]string) error {
+	return j.append(Record{Kind: "before", Before: state})
+}
+
+// text is the journal as it is on disk.
+func (j *Journal) text() ([]byte, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	for _, r := range j.records {
+		if err := enc.Encode(r); err != nil {
+			return nil, fmt.Errorf("copying journal: %w", err)
+		}
+	}
+	return out.Bytes(), nil
 }
 
 // Undo records a step that takes back a change to be made, Repair one that brings
@@ -67,6 +115,15 @@ func (j *Journal) Repair(s Step) error { return j.append(Record{Kind: "repair", 
 // Clean records a step that removes what the run itself put into a node. It runs
 // when all else was done.
 func (j *Journal) Clean(s Step) error { return j.append(Record{Kind: "clean", Step: &s}) }
+
+func (j *Journal) cleanAll(steps []Step) error {
+	for _, s := range steps {
+		if err := j.Clean(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Close records that everything was put right.
 func (j *Journal) Close() error { return errors.Join(j.append(Record{Kind: "closed"}), j.f.Close()) }
@@ -154,18 +211,51 @@ func ReadJournal(r io.Reader) ([]Record, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading journal: line %d: %w", n, err)
 		}
-		switch {
-		case n == 1 && (rec.Kind != "cluster" || rec.Cluster == "" || rec.RunID == ""):
-			return nil, errors.New("reading journal: line 1: no cluster record with cluster and runID")
-		case n > 1 && rec.Kind != "closed" && (!slices.Contains([]string{"undo", "repair", "clean"}, rec.Kind) || rec.Step == nil || rec.Step.On == "" || rec.Step.Script == ""):
-			return nil, fmt.Errorf("reading journal: line %d: kind %q without a step that says where and what", n, rec.Kind)
+		if err := rec.check(n); err != nil {
+			return nil, fmt.Errorf("reading journal: line %d: %w", n, err)
 		}
 		records = append(records, rec)
 	}
 }
 
-// stepDeadline is how long one step may take: it ends what hangs, and no step on a slow
-// machine.
+// named is what nodes, clusters and runs are called: text that means nothing to a shell,
+// to systemd or in a path.
+var named = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// check says what is wrong with the record in a line.
+func (r *Record) check(line int) error {
+	if line == 1 {
+		if r.Kind != "cluster" || !named.MatchString(r.Cluster) || !named.MatchString(r.RunID) {
+			return errors.New("no cluster record with cluster and runID, each of the letters a-z, digits and hyphens")
+		}
+		return nil
+	}
+	switch r.Kind {
+	case "closed":
+		return nil
+	case "before":
+		if r.Before == nil {
+			return errors.New("kind before without a state")
+		}
+		return nil
+	case "undo", "repair", "clean":
+	default:
+		return fmt.Errorf("kind %q is not one of before, undo, repair, clean, closed", r.Kind)
+	}
+	s := r.Step
+	switch {
+	case s == nil || s.On == "" || (s.Script == "") == (s.Do == ""):
+		return fmt.Errorf("kind %q without a step that says where, and what by either script or do", r.Kind)
+	case !named.MatchString(s.On):
+		return fmt.Errorf("field on: %q is not the name of a node", s.On)
+	case s.Do != "" && verbs[s.Do] == nil:
+		return fmt.Errorf("field do: %q is not one of %s", s.Do, strings.Join(slices.Sorted(maps.Keys(verbs)), ", "))
+	}
+	return nil
+}
+
+// stepDeadline is how long whoever asked for a step waits for it: longer than the node lets
+// it wait for its turn and work.
 const stepDeadline = 5 * time.Minute
 
 // runSteps runs all steps, whether or not one fails, and returns the last line of
@@ -174,13 +264,11 @@ func runSteps(ctx context.Context, nodes map[string]Node, steps []Step) ([]strin
 	var errs []error
 	out := make([]string, len(steps))
 	for i, s := range steps {
-		n, ok := at(nodes, s.On)
+		n, ok := nodes[s.On]
 		if !ok {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, stepDeadline)
-		text, err := n.script(ctx, nil, s.Script)
-		cancel()
+		text, err := s.take(ctx, n)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s on %s: %w", s.Desc, s.On, err))
 		}
@@ -188,4 +276,18 @@ func runSteps(ctx context.Context, nodes map[string]Node, steps []Step) ([]strin
 		out[i] = lines[len(lines)-1]
 	}
 	return out, errors.Join(errs...)
+}
+
+// take runs one step.
+func (s Step) take(ctx context.Context, n Node) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepDeadline)
+	defer cancel()
+	if s.Do == "" {
+		return n.alone(ctx, nil, s.Script)
+	}
+	do, ok := verbs[s.Do]
+	if !ok {
+		return "", fmt.Errorf("nobody knows how to do %q", s.Do)
+	}
+	return do(ctx, n)
 }

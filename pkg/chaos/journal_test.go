@@ -19,7 +19,7 @@ func step(name string) Step { return Step{Desc: name, On: "worker", Script: "ech
 
 func TestJournal(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "journal.jsonl")
-	j, err := CreateJournal(name, "c1", "r1")
+	j, err := CreateJournal(name, "c1", "r1", map[string]string{"worker": "id"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestJournal(t *testing.T) {
 
 	// Another run must not write into this one's journal, and a record that could
 	// not be written must stop the change that it would undo.
-	if _, err := CreateJournal(name, "c2", "r2"); !errors.Is(err, os.ErrExist) {
+	if _, err := CreateJournal(name, "c2", "r2", nil); !errors.Is(err, os.ErrExist) {
 		t.Errorf("creating it again: %v", err)
 	}
 	if err := j.Undo(step("late")); err == nil || len(j.Steps("undo")) != 2 {
@@ -179,7 +179,7 @@ func FuzzReadJournal(f *testing.F) {
 		// What can be healed from must say where and what.
 		for _, kind := range []string{"undo", "repair", "clean"} {
 			for _, s := range stepsOf(records, kind) {
-				if s.On == "" || s.Script == "" {
+				if s.On == "" || (s.Script == "") == (s.Do == "") {
 					t.Errorf("%s step %+v", kind, s)
 				}
 			}
@@ -213,7 +213,8 @@ func TestRunSteps(t *testing.T) {
 	other := &fakeNode{}
 	nodes := map[string]Node{"worker": {"worker", worker}, "other": {"other", other}}
 	out, err := runSteps(t.Context(), nodes, []Step{
-		{"A", "worker", "a"}, {"B", "worker", "bad"}, {"C", "other", "c"}, {"gone", "deleted", "x"}, {"W", "worker", "worse"}, {"Z", "worker", "z"},
+		{Desc: "A", On: "worker", Script: "a"}, {Desc: "B", On: "worker", Script: "bad"}, {Desc: "C", On: "other", Script: "c"},
+		{Desc: "gone", On: "deleted", Script: "x"}, {Desc: "W", On: "worker", Script: "worse"}, {Desc: "Z", On: "worker", Script: "z"},
 	})
 	if want := []string{"a", "bad", "worse", "z"}; !slices.Equal(worker.scripts, want) {
 		t.Errorf("ran %q, want %q", worker.scripts, want)
@@ -248,7 +249,7 @@ func TestRunStepsDeadline(t *testing.T) {
 			}
 			return "", nil
 		}}
-		_, err := runSteps(t.Context(), map[string]Node{"n": {"n", n}}, []Step{{"1", "n", "hang"}, {"2", "n", "hang"}, {"3", "n", "ok"}})
+		_, err := runSteps(t.Context(), map[string]Node{"n": {"n", n}}, []Step{{Desc: "1", On: "n", Script: "hang"}, {Desc: "2", On: "n", Script: "hang"}, {Desc: "3", On: "n", Script: "ok"}})
 		if want := []time.Duration{stepDeadline, stepDeadline, stepDeadline}; !slices.Equal(left, want) {
 			t.Errorf("deadlines %v, want %v", left, want)
 		}

@@ -12,10 +12,14 @@ import (
 
 // now is the node's time.
 func (n Node) now(ctx context.Context) (time.Time, error) {
-	return n.when(ctx, "date +%s.%N")
+	out, err := n.script(ctx, nil, "date +%s.%N")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("asking %s for its time: %w", n.Name, err)
+	}
+	return observe.ParseEpoch(strings.TrimSpace(out))
 }
 
-// when runs a script that prints a time of the node.
+// when changes something by a script that prints a time of the node.
 func (n Node) when(ctx context.Context, script string) (time.Time, error) {
 	times, err := n.times(ctx, nil, script, 1)
 	if err != nil {
@@ -24,9 +28,10 @@ func (n Node) when(ctx context.Context, script string) (time.Time, error) {
 	return times[0], nil
 }
 
-// times runs a script that prints so many times of the node, and nothing else.
+// times changes something by a script that prints so many times of the node, and nothing
+// else.
 func (n Node) times(ctx context.Context, stdin []byte, script string, count int) ([]time.Time, error) {
-	out, err := n.script(ctx, stdin, script)
+	out, err := n.change(ctx, stdin, script)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 func engineWith(t *testing.T, owner, cache, folder, made string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	line, err := json.Marshal([]string{"flatline-aa11bb22-control-plane", "2026-12-03 " + made + " +0000 UTC", "flatline-aa11bb22", "control-plane", "flatline-aa11bb22",
+	line, err := json.Marshal([]string{"flatline-aa11bb22-control-plane", "2026-12-03 " + made + " +0000 UTC", "flatline-aa11bb22", "control-plane", "flatline-aa11bb22", "",
 		"run", "v1.37.2", "{}", "node:1", "sha256:1", owner, cache, folder})
 	if err != nil {
 		t.Fatal(err)

@@ -25,10 +25,7 @@ type fakeNode struct {
 }
 
 func (n *fakeNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error {
-	script := strings.Join(argv, " ")
-	if len(argv) == 3 && argv[0] == "bash" && argv[1] == "-c" {
-		script = argv[2]
-	}
+	script := scriptOf(argv)
 	var in []byte
 	if stdin != nil {
 		in, _ = io.ReadAll(stdin)
@@ -45,8 +42,22 @@ func (n *fakeNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, 
 	return err
 }
 
+// scriptOf is what a node is told to run: a step without what has it run alone, a script
+// with its arguments.
+func scriptOf(argv []string) string {
+	switch {
+	case len(argv) < 3 || argv[0] != "bash" || argv[1] != "-c":
+		return strings.Join(argv, " ")
+	case argv[2] == aloneScript:
+		return argv[4]
+	case len(argv) > 4:
+		return argv[2] + "\n" + strings.Join(argv[4:], "\n")
+	}
+	return argv[2]
+}
+
 // A shellNode runs scripts with the real bash, below a folder of the test instead
-// of / and with stand-ins for systemctl, systemd-run, kubectl and sleep. Each stand-in
+// of / and with stand-ins for systemctl, kubectl and sleep. Each stand-in
 // writes what it was called with to calls, then does what the test says; it returns,
 // and does not exit.
 type shellNode struct {
@@ -96,6 +107,9 @@ func withStandIns(dir, home string) []string {
 // how long anything takes. Whatever is written is younger.
 const nodeClock = 1_000_000_000
 
+// nodeUptime is /proc/uptime of a machine that was started so many seconds ago.
+const nodeUptime = "1000000.25 1900000.50\n"
+
 // standingClock is the body of its date.
 var standingClock = fmt.Sprintf(`case "$*" in
 +%%s) echo %[1]d;;
@@ -106,10 +120,11 @@ esac`, nodeClock)
 func newShellNode(t *testing.T) *shellNode {
 	needLinux(t)
 	n := &shellNode{root: t.TempDir(), t: t}
-	for _, dir := range []string{"flatline", "pki"} {
-		n.must(os.Mkdir(n.path(dir), 0o755))
+	for _, dir := range []string{"flatline", "pki", "proc", "etc/systemd/system"} {
+		n.must(os.MkdirAll(n.path(dir), 0o755))
 	}
-	for _, name := range []string{"systemctl", "systemd-run", "kubectl", "sleep"} {
+	n.write("proc/uptime", nodeUptime)
+	for _, name := range []string{"systemctl", "kubectl", "sleep"} {
 		n.stub(name, "")
 	}
 	return n
@@ -129,7 +144,7 @@ func (n *shellNode) stub(name, body string) {
 // here puts the folders of a node below another.
 func here(root, script string) string {
 	return strings.NewReplacer("/var/lib/flatline", root+"/flatline", kubeletConfig, root+"/config.yaml", pkiDir, root+"/pki",
-		"/etc/kubernetes", root+"/etc", "/etc/systemd", root+"/etc/systemd", "/proc/", root+"/proc/").Replace(script)
+		"/etc/kubernetes", root+"/etc", "/etc/systemd", root+"/etc/systemd", "/proc/", root+"/proc/", "/run/flatline", root+"/run-flatline").Replace(script)
 }
 
 func (n *shellNode) here(script string) string { return here(n.root, script) }

@@ -3,7 +3,6 @@ package chaos
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
@@ -11,23 +10,16 @@ import (
 )
 
 // nodePaused pauses the target's container: no process in it runs any more, and its
-// connections stay. Only the host can take it back.
+// connections stay. Only the engine can take it back.
 type nodePaused struct {
 	since time.Time
-}
-
-// unpause has nothing to do where the container is gone or not paused.
-func unpause(node string) string {
-	return fmt.Sprintf(`paused=$(docker inspect --format '{{.State.Paused}}' %[1]s 2>/dev/null) || { docker version >/dev/null || exit 1; exit 0; }
-[ "$paused" = true ] || exit 0
-date +%%s.%%N; docker unpause %[1]s >/dev/null`, node)
 }
 
 // Undo lets the nodes go on.
 func (f *nodePaused) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "letting node " + n.Name + " go on", On: host, Script: unpause(n.Name)})
+		steps = append(steps, Step{Desc: "letting the node go on", On: n.Name, Do: "unpause"})
 	}
 	return steps
 }
@@ -36,8 +28,8 @@ func (f *nodePaused) Undo(t *Target) []Step {
 func (f *nodePaused) Release(ctx context.Context, t *Target) (time.Time, error) {
 	at := t.now()
 	for _, n := range t.Nodes {
-		if _, err := onHost.script(ctx, nil, unpause(n.Name)); err != nil {
-			return time.Time{}, fmt.Errorf("letting node %s go on: %w", n.Name, err)
+		if _, err := unpause(ctx, n); err != nil {
+			return time.Time{}, err
 		}
 	}
 	return at, nil
@@ -46,9 +38,13 @@ func (f *nodePaused) Release(ctx context.Context, t *Target) (time.Time, error) 
 // Inject pauses each target.
 func (f *nodePaused) Inject(ctx context.Context, t *Target) error {
 	for i, n := range t.Nodes {
+		p, err := as[pauser](n)
+		if err != nil {
+			return err
+		}
 		at := t.now()
-		if _, err := onHost.script(ctx, nil, "docker pause "+n.Name+" >/dev/null"); err != nil {
-			return fmt.Errorf("pausing node %s: %w", n.Name, err)
+		if err := p.Pause(ctx); err != nil {
+			return err
 		}
 		if i == 0 {
 			f.since = at
@@ -64,11 +60,15 @@ func (f *nodePaused) Inject(ctx context.Context, t *Target) error {
 func (f *nodePaused) Witness(ctx context.Context, t *Target) (Evidence, error) {
 	ev := Evidence{InPlace: true}
 	for _, n := range t.Nodes {
-		out, err := onHost.script(ctx, nil, "docker inspect --format '{{.State.Paused}}' "+n.Name)
+		p, err := as[pauser](n)
 		if err != nil {
-			return Evidence{}, fmt.Errorf("looking at the container of node %s: %w", n.Name, err)
+			return Evidence{}, err
 		}
-		ev.InPlace = ev.InPlace && strings.TrimSpace(out) == "true"
+		is, err := p.Paused(ctx)
+		if err != nil {
+			return Evidence{}, err
+		}
+		ev.InPlace = ev.InPlace && is
 	}
 	if f.since.IsZero() {
 		return ev, nil

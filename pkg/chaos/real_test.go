@@ -109,7 +109,7 @@ type deafNode struct {
 func (n deafNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error {
 	if n.run.journal != nil {
 		for _, s := range append(n.run.journal.Steps("undo"), n.run.journal.Steps("repair")...) {
-			if len(argv) > 0 && argv[len(argv)-1] == s.Script {
+			if slices.Contains(argv, s.Script) {
 				_, err := fmt.Fprintf(stdout, "%d.%09d\n", time.Now().Unix(), time.Now().Nanosecond())
 				return err
 			}
@@ -130,8 +130,12 @@ func TestRealUndoAndRepairLeftOut(t *testing.T) {
 	}
 	t.Logf("dirty: %s", strings.Join(run.Reasons, "\n"))
 	for range 2 { // any number of times
-		if err := Heal(t.Context(), r.dir, func(s string) { t.Log(s) }); err != nil {
-			t.Errorf("healing: %v", err)
+		p, err := Examine(t.Context(), r.dir)
+		if err == nil {
+			err = p.Heal(t.Context(), func(s string) { t.Log(s) })
+		}
+		if err != nil {
+			t.Error(err)
 		}
 	}
 	c, err := cluster.Open(t.Context(), r.cluster.Name, "")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -11,8 +12,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
@@ -33,35 +36,36 @@ func (r *run) stageSpares(ctx context.Context) error {
 		return err
 	}
 	t.ca = ca
-	staged := map[string]bool{}
-	for _, n := range append([]Node{t.ControlPlane}, t.Nodes...) {
-		if staged[n.Name] {
-			continue
-		}
-		staged[n.Name] = true
-		// On disk before the folder is there: what a killed runner staged goes too.
-		if err := r.journal.Clean(cleanStep(n.Name, r.id)); err != nil {
-			return err
-		}
-	}
-	if slices.ContainsFunc(r.fault.Undo(t), func(s Step) bool { return s.On == host }) {
-		if err := r.journal.Clean(cleanStep(host, r.id)); err != nil {
-			return err
-		}
-	}
-	if _, err := t.ControlPlane.script(ctx, nil, "mkdir -p "+stage(r.id)); err != nil {
-		return fmt.Errorf("staging on %s: %w", t.ControlPlane.Name, err)
-	}
+	guard := slices.ContainsFunc(r.fault.Undo(t), func(s Step) bool { return s.Do != "" })
+	// On disk before the folders are there: what a killed runner staged goes too. The
+	// control plane comes last, since it keeps a copy of the journal.
 	for _, n := range t.Nodes {
-		pem, err := ca.rotateNow(n.Name, spareLife)
+		if err := r.journal.cleanAll(cleanSteps(n.Name, r.id, guard)); err != nil {
+			return err
+		}
+	}
+	if !slices.ContainsFunc(t.Nodes, func(n Node) bool { return n.Name == t.ControlPlane.Name }) {
+		if err := r.journal.cleanAll(cleanSteps(t.ControlPlane.Name, r.id, false)); err != nil {
+			return err
+		}
+	}
+	if err := r.copyJournal(ctx); err != nil {
+		return err
+	}
+	nodes := map[string]Node{}
+	for _, n := range t.Nodes {
+		nodes[n.Name] = n
+	}
+	return atOnce(slices.Collect(maps.Keys(nodes)), func(name string) error {
+		pem, err := ca.rotateNow(name, spareLife)
 		if err != nil {
 			return err
 		}
-		if _, err := n.script(ctx, pem, fmt.Sprintf("set -e\numask 077\nmkdir -p %[1]s\ncat > %[1]s/spare.pem\nsync %[1]s/spare.pem", stage(r.id))); err != nil {
-			return fmt.Errorf("staging the spare certificate on %s: %w", n.Name, err)
+		if _, err := nodes[name].bash(ctx, pem, "set -e\numask 077\nmkdir -p \"$1\"\ncd \"$1\"\ncat > spare.pem\nsync spare.pem", stage(r.id)); err != nil {
+			return fmt.Errorf("staging the spare certificate on %s: %w", name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // repairSteps bring a target back whatever state it is in: expired, crash-looping
@@ -136,7 +140,7 @@ func readState(ctx context.Context, nodes map[string]Node, controlPlane string) 
 func (r *run) snapshot(ctx context.Context, when string) map[string]map[string]string {
 	state := readState(ctx, r.nodes, r.target.ControlPlane.Name)
 	for _, object := range slices.Sorted(maps.Keys(state)) {
-		d := state[object]
+		d := maps.Clone(state[object])
 		d["when"] = when
 		r.fact(judge.TypeSnapshot, object, d)
 	}
@@ -162,7 +166,8 @@ func leftover(state map[string]map[string]string) string {
 // components records which containers the control plane runs in: a change of one
 // resets the controllers' clocks.
 func (r *run) components(ctx context.Context) {
-	out, err := r.target.ControlPlane.script(ctx, nil, `for c in kube-controller-manager kube-apiserver etcd kube-scheduler; do echo "$c $(crictl ps -q --name "^$c$" | head -n1 | cut -c1-13)"; done`)
+	out, err := r.target.ControlPlane.script(ctx, nil, `set -o pipefail
+crictl ps -o json | jq -r '[.containers[] | select(.metadata.name | IN("kube-controller-manager", "kube-apiserver", "etcd", "kube-scheduler"))] | sort_by(.createdAt) | .[] | .metadata.name + " " + .id[:13]'`)
 	if err != nil {
 		r.fact("LookFailed", "control plane", map[string]string{"why": err.Error()})
 		return
@@ -174,120 +179,195 @@ func (r *run) components(ctx context.Context) {
 	}
 }
 
-// A patient is a cluster with the journal of the run that changed it.
-type patient struct {
+// A Patient is a cluster with the journal of the run that changed it.
+type Patient struct {
+	Name         string // the folder of the run, or the cluster and the run
+	file         string // the journal; "" if it is the copy in the cluster
 	records      []Record
 	nodes        map[string]Node
 	controlPlane string
 	before       map[string]map[string]string // the state that the run found
 }
 
-// errGone says that the cluster of a journal does not exist any more.
-var errGone = errors.New("the cluster is gone")
+// ErrGone says that the cluster of a journal does not exist any more: nothing is left to heal.
+var ErrGone = errors.New("the cluster is gone")
 
-// examine reads the journal and the timeline in a run's folder and finds the
-// cluster. It refuses one that is not the one of the journal.
-func examine(ctx context.Context, dir string) (*patient, error) {
-	f, err := os.Open(filepath.Join(dir, "journal.jsonl"))
+// Examine reads the journal in a run's folder and finds the cluster. The error wraps ErrGone
+// if there is none.
+func Examine(ctx context.Context, dir string) (*Patient, error) {
+	file := filepath.Join(dir, "journal.jsonl")
+	f, err := safely.Open(file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("healing %s: %w", dir, err)
 	}
 	defer f.Close()
-	p := &patient{nodes: map[string]Node{}, before: map[string]map[string]string{}}
-	if p.records, err = ReadJournal(f); err != nil {
+	p, err := examine(ctx, f)
+	if err != nil {
+		return nil, fmt.Errorf("healing %s: %w", dir, err)
+	}
+	p.Name, p.file = dir, file
+	return p, nil
+}
+
+func examine(ctx context.Context, journal io.Reader) (*Patient, error) {
+	records, err := ReadJournal(journal)
+	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.Open(ctx, p.records[0].Cluster, "")
+	c, err := cluster.Open(ctx, records[0].Cluster, "")
 	if errors.Is(err, cluster.ErrNotFound) {
-		return nil, errGone
+		return nil, ErrGone
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range c.Nodes() {
+	return newPatient(c.Nodes(), records)
+}
+
+// ExamineCluster finds the copies of journals that lie in a cluster's control-plane node,
+// for when the folders of the runs are lost.
+func ExamineCluster(ctx context.Context, name string) ([]*Patient, error) {
+	c, err := cluster.Open(ctx, name, "")
+	if errors.Is(err, cluster.ErrNotFound) {
+		return nil, invalid("there is no cluster %q of flatline's; %s lists them", name, Command("clean", "--all", "--dry-run"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	control := Node{c.Nodes()[0].Name, c.Nodes()[0]} // the control plane comes first
+	out, err := control.script(ctx, nil, "cat $(ls -tr /var/lib/flatline/*/journal.jsonl 2>/dev/null) </dev/null")
+	if err != nil {
+		return nil, fmt.Errorf("looking for journals in %s: %w", control.Name, err)
+	}
+	journals, err := splitJournals(out)
+	if err != nil {
+		return nil, fmt.Errorf("healing cluster %s: %w", name, err)
+	}
+	var all []*Patient
+	for _, records := range journals {
+		p, err := newPatient(c.Nodes(), records)
+		if err != nil {
+			return nil, fmt.Errorf("healing cluster %s: %w", name, err)
+		}
+		p.Name = "cluster " + name + ", run " + records[0].RunID
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// splitJournals reads journals that stand one behind another.
+func splitJournals(text string) ([][]Record, error) {
+	const first = `{"kind":"cluster"`
+	var all [][]Record
+	for i, part := range strings.Split(text, first) {
+		if i == 0 {
+			if part != "" {
+				return nil, errors.New("reading journal: line 1: no cluster record")
+			}
+			continue
+		}
+		records, err := ReadJournal(strings.NewReader(first + part))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, records)
+	}
+	return all, nil
+}
+
+// newPatient refuses nodes that are not those of the journal's cluster.
+func newPatient(nodes []*cluster.Node, records []Record) (*Patient, error) {
+	p := &Patient{records: records, nodes: map[string]Node{}, before: map[string]map[string]string{}}
+	first := records[0]
+	if len(first.Containers) == 0 {
+		return nil, errors.New("its journal does not say which containers it is about: the version of flatline that made the run has to heal it")
+	}
+	for _, n := range nodes {
+		if was, known := first.Containers[n.Name]; known && was != n.ID {
+			return nil, fmt.Errorf("node %s is another container than the one that the journal is about: cluster %s was made anew", n.Name, first.Cluster)
+		} else if !known {
+			return nil, fmt.Errorf("the journal does not know node %s of cluster %s", n.Name, first.Cluster)
+		}
 		p.nodes[n.Name] = Node{n.Name, n}
 		if n.Role == "control-plane" {
 			p.controlPlane = n.Name
 		}
 	}
 	if p.controlPlane == "" {
-		return nil, fmt.Errorf("cluster %s has no control-plane node any more", c.Name)
+		return nil, fmt.Errorf("cluster %s has no control-plane node any more", first.Cluster)
 	}
-	// A runner that was killed may have left no whole timeline: then there is
-	// nothing to compare with, and the steps still run.
-	if t, err := observe.ReadTimelineFile(filepath.Join(dir, "timeline.jsonl")); err == nil {
-		for _, e := range t.Events {
-			if e.Type == judge.TypeSnapshot && e.Detail["when"] == "before" {
-				p.before[e.Object] = e.Detail
-			}
+	for _, r := range records {
+		if r.Step != nil && first.Containers[r.Step.On] == "" {
+			return nil, fmt.Errorf("a step of the journal is about %q, which is no node of its cluster", r.Step.On)
+		}
+		if r.Kind == "before" {
+			p.before = r.Before
 		}
 	}
 	return p, nil
 }
 
-// differences says what is not as the run found it.
-func (p *patient) differences(ctx context.Context) []string {
+// Steps are what Heal takes, in their order.
+func (p *Patient) Steps() []Step {
+	return slices.Concat(stepsOf(p.records, "undo"), stepsOf(p.records, "repair"), stepsOf(p.records, "clean"))
+}
+
+// Differences says what is not as the run found it. What cannot be seen any more is not
+// as it was.
+func (p *Patient) Differences(ctx context.Context) []string {
 	var diffs []string
 	now := readState(ctx, p.nodes, p.controlPlane)
-	for _, object := range slices.Sorted(maps.Keys(now)) {
-		was, known := p.before[object]
-		if !known {
+	for _, object := range slices.Sorted(maps.Keys(p.before)) {
+		was, is := p.before[object], now[object]
+		if is == nil {
+			diffs = append(diffs, object+": is gone")
 			continue
 		}
-		for _, key := range slices.Sorted(maps.Keys(now[object])) {
-			if now[object][key] != was[key] {
-				diffs = append(diffs, fmt.Sprintf("%s: %s was %q and is %q", object, key, was[key], now[object][key]))
+		keys := maps.Clone(was)
+		maps.Copy(keys, is)
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			if is[key] != was[key] {
+				diffs = append(diffs, fmt.Sprintf("%s: %s was %q and is %q", object, key, was[key], is[key]))
 			}
 		}
 	}
 	return diffs
 }
 
-// Compare says what is not as a run found it, from the record in its folder. A
-// cluster that is gone has no differences.
-func Compare(ctx context.Context, dir string) ([]string, error) {
-	p, err := examine(ctx, dir)
-	if errors.Is(err, errGone) {
-		return nil, nil
+// Heal puts right what a run left behind, from its journal alone, and compares the result
+// with what the run had found. It may be called any number of times, by any process: the
+// journal stays open until nothing differs. say is told of every step.
+func (p *Patient) Heal(ctx context.Context, say func(string)) error {
+	err := p.cure(ctx, say)
+	if err == nil && p.file != "" {
+		err = closeJournal(p.file)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("comparing with the state before %s: %w", dir, err)
-	}
-	return p.differences(ctx), nil
-}
-
-// Heal puts right what a run left behind, from its journal alone, and compares
-// the result with what the run had found. It may be called any number of times,
-// by any process. say is told of every step.
-func Heal(ctx context.Context, dir string, say func(string)) error {
-	p, err := examine(ctx, dir)
-	if errors.Is(err, errGone) {
-		say("the cluster is gone: there is nothing to heal")
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("healing %s: %w", dir, err)
-	}
-	l, err := lockCluster(p.records[0].Cluster)
-	if err != nil {
-		return fmt.Errorf("healing %s: %w", dir, err)
-	}
-	defer l.Release()
-	if err := p.heal(ctx, say); err != nil {
-		return fmt.Errorf("healing %s: %w", dir, err)
-	}
-	if err := closeJournal(filepath.Join(dir, "journal.jsonl")); err != nil {
-		return fmt.Errorf("healing %s: %w", dir, err)
-	}
-	if diffs := p.differences(ctx); len(diffs) > 0 {
-		return fmt.Errorf("healing %s: every step went well, but\n  %s", dir, strings.Join(diffs, "\n  "))
+		return fmt.Errorf("healing %s: %w", p.Name, err)
 	}
 	return nil
 }
 
-// Unhealed lists the folders of runs below an artifacts folder whose journal was
-// not closed and whose cluster is still there.
-func Unhealed(ctx context.Context, artifacts string) ([]string, error) {
+// cure takes the cluster's lock, heals, and says what differs after that.
+func (p *Patient) cure(ctx context.Context, say func(string)) error {
+	l, err := lockCluster(p.records[0].Cluster)
+	if err != nil {
+		return err
+	}
+	defer l.Release()
+	if err := p.heal(ctx, say); err != nil {
+		return err
+	}
+	if diffs := p.Differences(ctx); len(diffs) > 0 {
+		return fmt.Errorf("every step went well, but\n  %s", strings.Join(diffs, "\n  "))
+	}
+	return nil
+}
+
+// Unhealed lists the folders of runs below an artifacts folder whose journal was not closed
+// and whose cluster may still be there: what cannot be looked at is listed too. Folders of
+// another user are passed over, and told.
+func Unhealed(ctx context.Context, artifacts string, say func(string)) ([]string, error) {
 	var journals []string
 	err := filepath.WalkDir(artifacts, func(path string, d fs.DirEntry, err error) error { // which follows no links
 		if err == nil && d.Name() == "journal.jsonl" {
@@ -301,20 +381,45 @@ func Unhealed(ctx context.Context, artifacts string) ([]string, error) {
 	var open []string
 	for _, name := range journals {
 		dir := filepath.Dir(name)
-		p, err := examine(ctx, dir)
-		if err != nil {
-			continue // gone, or never begun: a journal whose first line is missing undoes nothing
+		if closed(name) {
+			continue
 		}
-		if p.records[len(p.records)-1].Kind != "closed" {
+		if !own(name) {
+			say(dir + " belongs to another user: name it to heal it")
+			continue
+		}
+		if _, err := Examine(ctx, dir); !errors.Is(err, ErrGone) {
 			open = append(open, dir)
 		}
 	}
 	return open, nil
 }
 
+// closed says whether a journal says that everything was put right.
+func closed(name string) bool {
+	f, err := safely.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	records, err := ReadJournal(f)
+	return err == nil && records[len(records)-1].Kind == "closed"
+}
+
+// own says whether a file is of the user, or of the one who became root with sudo.
+func own(name string) bool {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	owner := fmt.Sprint(stat.Uid)
+	return ok && (owner == fmt.Sprint(os.Geteuid()) || os.Geteuid() == 0 && owner == os.Getenv("SUDO_UID"))
+}
+
 // heal runs the steps. What is staged is removed only when all else went well: it
 // is needed for the next try.
-func (p *patient) heal(ctx context.Context, say func(string)) error {
+func (p *Patient) heal(ctx context.Context, say func(string)) error {
 	var errs []error
 	stop, err := p.stayAlive(ctx)
 	defer stop()
@@ -333,7 +438,7 @@ func (p *patient) heal(ctx context.Context, say func(string)) error {
 	run("repair")
 	for _, n := range targetsOf(p.records) {
 		if _, ok := p.nodes[n]; !ok {
-			continue // gone
+			continue // the comparison says so
 		}
 		say("waiting for " + n + " to be Ready, untainted and with a certificate of its own")
 		if _, err := p.nodes[p.controlPlane].script(ctx, nil, waitHealthy(n)); err != nil {
@@ -351,41 +456,28 @@ func (p *patient) heal(ctx context.Context, say func(string)) error {
 
 // stayAlive keeps the dead-man timers quiet while somebody heals: should that end
 // too, they act. A timer that is at work already is waited for.
-func (p *patient) stayAlive(ctx context.Context) (stop func(), err error) {
-	id := p.records[0].RunID
-	var armed []Node
-	var errs []error
-	for _, s := range stepsOf(p.records, "clean") {
-		n, ok := at(p.nodes, s.On)
-		if !ok {
-			continue
-		}
-		armed = append(armed, n)
-		if n.Name != host && paused(ctx, n.Name) {
-			continue
-		}
-		if _, err := n.script(ctx, nil, settle(s.On, id)); err != nil {
-			errs = append(errs, fmt.Errorf("waiting for the dead-man timer on %s: %w", s.On, err))
-		}
-	}
+func (p *Patient) stayAlive(ctx context.Context) (stop func(), err error) {
+	clean, id := stepsOf(p.records, "clean"), p.records[0].RunID
+	armed := watchers(p.nodes, clean, id)
+	err = settleAll(ctx, p.nodes, clean, id)
 	ctx, cancel := context.WithCancel(ctx)
 	var alive sync.WaitGroup
-	alive.Go(func() { giveSigns(ctx, armed, id, func(Node, bool, error) {}) })
-	return func() { cancel(); alive.Wait() }, errors.Join(errs...)
+	alive.Go(func() { giveSigns(ctx, armed, func(watcher, bool, error) {}) })
+	return func() { cancel(); alive.Wait() }, err
 }
 
-// waitHealthy waits up to three minutes until a node is Ready, and one more until its taints are gone.
+// waitHealthy waits up to three minutes until a node is Ready, and as long until its taints are gone.
 func waitHealthy(node string) string {
 	return fmt.Sprintf(`%[1]swait --for=condition=Ready --timeout=180s node/%[2]s >/dev/null || exit 1
-for i in $(seq 60); do
+for i in $(seq 180); do
   case "$(%[1]sget node %[2]s -o jsonpath='{.spec.taints[*].key}')" in *unreachable*|*not-ready*) sleep 1;; *) exit 0;; esac
 done
 echo "the taints of %[2]s do not go" >&2; exit 1`, admin, node)
 }
 
-// waitRotated waits up to half a minute until the kubelet has left the
+// waitRotated waits up to three minutes until the kubelet has left the
 // certificate that was staged for it.
-const waitRotated = `for i in $(seq 30); do
+const waitRotated = `for i in $(seq 180); do
   case "$(readlink -f ` + pkiDir + `/kubelet-client-current.pem)" in */flatline-*) sleep 1;; *) exit 0;; esac
 done
 echo "the kubelet does not rotate its certificate" >&2; exit 1`
@@ -414,6 +506,9 @@ func (r *run) putRight(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Minute)
 	defer cancel()
 	r.phase("undo")
+	if err := r.settle(ctx); err != nil {
+		r.fact(judge.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
+	}
 	_, out, err := r.take(ctx, "undo")
 	if err != nil {
 		r.fact(judge.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
@@ -455,6 +550,9 @@ func (r *run) take(ctx context.Context, kind string) ([]Step, []string, error) {
 	var errs []error
 	for _, s := range steps {
 		out, err := runSteps(ctx, r.nodes, []Step{s})
+		if at, perr := observe.ParseEpoch(out[0]); perr == nil && s.Do != "" { // by the clock here
+			out[0] = epoch(at.Add(r.target.Offset))
+		}
 		detail := map[string]string{"kind": kind, "what": s.Desc}
 		if err != nil {
 			detail["why"] = err.Error()
@@ -466,7 +564,7 @@ func (r *run) take(ctx context.Context, kind string) ([]Step, []string, error) {
 	return steps, last, errors.Join(errs...)
 }
 
-// clean removes what the run itself put into the nodes.
+// clean removes what the run itself put into the nodes, the copy of the journal last.
 func (r *run) clean(ctx context.Context) {
 	if _, _, err := r.take(ctx, "clean"); err != nil {
 		r.fact(judge.TypeStepFailed, "clean", map[string]string{"why": err.Error()})

@@ -22,7 +22,7 @@ type rotationOff struct {
 
 const (
 	kubeletConfig  = "/var/lib/kubelet/config.yaml"
-	restoreConfig  = "systemctl stop kubelet\n[ -e config-before ] || exit 0\ncp -p config-before " + kubeletConfig + ".flatline && mv " + kubeletConfig + ".flatline " + kubeletConfig + " && rm config-before && date +%s.%N"
+	restoreConfig  = "systemctl stop kubelet\n[ -e config-before ] || exit 0\ncp -p config-before " + kubeletConfig + ".flatline && mv " + kubeletConfig + ".flatline " + kubeletConfig + " && date +%s.%N"
 	switchRotation = "[ -e config-before ] || { cp -p " + kubeletConfig + " config-before.new; sync; mv config-before.new config-before; }\n" +
 		"sed 's/^rotateCertificates:.*//;$a\\' config-before > config-off; echo 'rotateCertificates: false' >> config-off\n" +
 		"chmod --reference=config-before config-off; mv config-off " + kubeletConfig + "\n"

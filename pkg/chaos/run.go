@@ -68,16 +68,28 @@ func Folder(artifacts string, run *judge.Run) string {
 }
 
 // Run runs one experiment and judges it. A missed expectation, a failed set-up or
-// a fault that did not bite is an outcome and no error; an error means that there
-// is no record of the run. When ctx ends, whatever was changed is put right
-// first, and the Run comes together with ctx's error.
+// a fault that did not bite is an outcome and no error. When ctx ends, or the record
+// cannot be written any more, whatever was changed is put right first, and the Run comes
+// together with ctx's error or one that wraps ErrRecord. Without a Run nothing was begun.
 func Run(ctx context.Context, exp *Experiment, opts Options) (*judge.Run, error) {
 	r, err := begin(exp, opts)
 	if err != nil {
 		return nil, err
 	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() { // a run that leaves no record measures nothing
+		select {
+		case <-r.rec.Failed():
+			stop(ErrRecord)
+		case <-ctx.Done():
+		}
+	}()
 	return r.story(ctx)
 }
+
+// ErrRecord says that the record of a run could not be written as a whole.
+var ErrRecord = errors.New("the record of the run is not whole")
 
 // story is the run from the beginning to the end. Each step records facts; the
 // verdict is found in the file at the end.
@@ -249,7 +261,23 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.copyJournal(ctx); err != nil {
+		return err
+	}
 	return r.arm(ctx, append(undo, repair...))
+}
+
+// copyJournal puts the journal into the control-plane node: the way back must not depend on
+// the folder of the run.
+func (r *run) copyJournal(ctx context.Context) error {
+	text, err := r.journal.text()
+	if err != nil {
+		return err
+	}
+	if _, err := r.target.ControlPlane.bash(ctx, text, "set -e\nmkdir -p \"$1\"\ncd \"$1\"\ncat > journal.new\nsync journal.new\nmv journal.new journal.jsonl", stage(r.id)); err != nil {
+		return fmt.Errorf("copying the journal to %s: %w", r.target.ControlPlane.Name, err)
+	}
+	return nil
 }
 
 // inject breaks what the experiment says; with a moment of its own the fault comes
@@ -293,7 +321,7 @@ func (r *run) oneMoreRenewal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = r.wait(ctx, 2*tim.I()+5*time.Second, func(f *judge.Fold) bool {
+	err = r.wait(ctx, 2*tim.I()+2*time.Minute, func(f *judge.Fold) bool {
 		zero, began := f.Zero()
 		for _, n := range r.target.Nodes {
 			if !began || f.Renewed(n.Name) <= zero {

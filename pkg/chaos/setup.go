@@ -64,13 +64,17 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.readConfig(ctx); err != nil {
 		return err
 	}
-	if r.journal, err = CreateJournal(filepath.Join(r.dir, "journal.jsonl"), c.Name, r.id); err != nil {
+	containers := map[string]string{}
+	for _, n := range c.Nodes() {
+		containers[n.Name] = n.ID
+	}
+	if r.journal, err = CreateJournal(filepath.Join(r.dir, "journal.jsonl"), c.Name, r.id, containers); err != nil {
 		return err
 	}
 	return r.open()
 }
 
-// sweep tells of clusters of ours that nobody uses.
+// sweep tells of this user's clusters that nobody uses.
 func (r *run) sweep(ctx context.Context) {
 	list, err := Clusters(ctx)
 	if err != nil {
@@ -78,7 +82,7 @@ func (r *run) sweep(ctx context.Context) {
 	}
 	for _, k := range list {
 		if k.Own && k.Busy == "" && (r.opts.Cluster == nil || k.Name != r.opts.Cluster.Name) {
-			r.say("cluster %s of run %s is there and nobody is at work on it: kept, or left behind; flatline clean removes it", k.Name, k.RunID)
+			r.say("cluster %s of run %s is there and nobody is at work on it: kept, or left behind; this removes it:\n  %s", k.Name, k.RunID, Command("clean", k.Name))
 		}
 	}
 }
@@ -122,7 +126,7 @@ func LeftFor(ctx context.Context, artifacts string) ([]Kept, error) {
 // from what its control plane says, in the user's cache folder.
 func OpenCluster(ctx context.Context, name string) (*cluster.Cluster, error) {
 	if _, err := cluster.Open(ctx, name, ""); errors.Is(err, cluster.ErrNotFound) {
-		return nil, invalid("there is no cluster %q of ours; flatline clean --all --dry-run lists them", name)
+		return nil, invalid("there is no cluster %q of flatline's; %s lists them", name, Command("clean", "--all", "--dry-run"))
 	} else if err != nil {
 		return nil, err
 	}

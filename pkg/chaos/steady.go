@@ -52,8 +52,12 @@ func (r *run) steady(ctx context.Context) error {
 		return err
 	}
 	if r.fault != nil {
-		if left := leftover(r.snapshot(ctx, "before")); left != "" {
-			return fmt.Errorf("cluster %s is not as it should be before a fault: %s; flatline heal puts right what a run left", r.cluster.Name, left)
+		found := r.snapshot(ctx, "before")
+		if left := leftover(found); left != "" {
+			return fmt.Errorf("cluster %s is not as it should be before a fault: %s; this puts right what a run left:\n  %s", r.cluster.Name, left, Command("heal", "--cluster", r.cluster.Name))
+		}
+		if err := r.journal.Before(found); err != nil {
+			return err
 		}
 		if err := r.stageSpares(ctx); err != nil {
 			return err

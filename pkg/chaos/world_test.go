@@ -42,7 +42,6 @@ type tree map[string]file
 type file struct {
 	mode fs.FileMode
 	text string // what it holds, or where it leads; rootMark is the folder above all
-	time int64  // of its last change, where that is before the nodes' clock
 }
 
 const rootMark = "@ROOT@"
@@ -115,8 +114,7 @@ type disk struct {
 	holds tree
 }
 
-// newLab makes one with stand-ins for commands: see standIn. Until the end of the
-// test the host is that of a world too, so that the test itself must not be parallel.
+// newLab makes one with stand-ins for commands: see standIn.
 func newLab(t testing.TB, commands map[string]string) *lab {
 	needLinux(t)
 	l := &lab{t: t, dir: t.TempDir(), disks: make(chan *disk, runtime.GOMAXPROCS(0)), known: map[[sha256.Size]byte]outcome{}}
@@ -126,29 +124,11 @@ func newLab(t testing.TB, commands map[string]string) *lab {
 	for range cap(l.disks) {
 		l.disks <- &disk{root: t.TempDir(), holds: tree{}}
 	}
-	real := onHost
-	onHost.Node = worldHost{}
-	t.Cleanup(func() { onHost = real })
 	return l
 }
 
 // at takes up a world at a moment of it.
 func (l *lab) at(files tree) *world { return &world{lab: l, files: files} }
-
-// A worldHost is the host of the world that the context is about: there is only one
-// onHost, and there are worlds side by side.
-type worldHost struct{}
-
-type worldKey struct{}
-
-// about makes a context with which the product works on the world alone.
-func (w *world) about(ctx context.Context) context.Context {
-	return context.WithValue(ctx, worldKey{}, w)
-}
-
-func (worldHost) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error {
-	return worldNode{ctx.Value(worldKey{}).(*world), host}.Exec(ctx, stdin, stdout, argv...)
-}
 
 // A worldNode is one of its nodes.
 type worldNode struct {
@@ -156,11 +136,8 @@ type worldNode struct {
 	name string
 }
 
-// path is that of a file of the node. The host is beside the nodes.
+// path is that of a file of the node.
 func (n worldNode) path(name string) string {
-	if n.name == host {
-		return filepath.Join(host, name)
-	}
 	return filepath.Join("nodes", n.name, name)
 }
 
@@ -170,11 +147,8 @@ func (n worldNode) read(name string) string { return n.files[n.path(name)].text 
 
 // silentFor makes the runner's last sign of life so old.
 func (n worldNode) silentFor(d time.Duration) {
-	name := n.path("flatline/" + runID + "/alive")
-	f := n.files[name]
-	f.time = nodeClock - int64(d.Seconds())
 	n.files = maps.Clone(n.files)
-	n.files[name] = f
+	n.files.put(n.path("flatline/"+runID+"/alive"), signedBefore(d))
 }
 
 // Exec runs a command to its end, whatever becomes of ctx: no clock decides what is
@@ -190,7 +164,7 @@ func (n worldNode) Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, 
 		return context.Cause(ctx)
 	}
 	if n.before != nil {
-		n.before(argv[len(argv)-1], n.files)
+		n.before(scriptOf(argv), n.files)
 	}
 	o := n.lab.run(n, string(in), argv)
 	after := tree{}
@@ -212,7 +186,7 @@ func (l *lab) run(n worldNode, stdin string, argv []string) outcome {
 		h := sha256.New()
 		fmt.Fprintf(h, "%q %q %q %q\n", sees, n.name, stdin, argv)
 		for name, f := range n.files.below(sees) {
-			fmt.Fprintf(h, "%q %s %q %d\n", name, f.mode, f.text, f.time)
+			fmt.Fprintf(h, "%q %s %q\n", name, f.mode, f.text)
 		}
 		return [sha256.Size]byte(h.Sum(nil))
 	}
@@ -297,10 +271,6 @@ func (f file) write(path, text string) error {
 	default:
 		err = os.WriteFile(path, []byte(text), f.mode.Perm())
 	}
-	if f.time != 0 {
-		at := time.Unix(f.time, 0)
-		err = errors.Join(err, os.Chtimes(path, at, at))
-	}
 	return errors.Join(err, os.Chmod(path, f.mode))
 }
 
@@ -323,9 +293,6 @@ func readTree(root string) (tree, error) {
 		case f.mode.IsRegular():
 			text, err = os.ReadFile(path)
 			f.text = string(text)
-			if at := info.ModTime().Unix(); at < nodeClock {
-				f.time = at
-			}
 		}
 		f.text = strings.ReplaceAll(f.text, root, rootMark)
 		tr[path[len(root)+1:]] = f

@@ -280,12 +280,13 @@ func open(ctx context.Context, name, kubeconfig string) (*Cluster, error) {
 		if container.role == "" { // not a node: what an interrupted Create has left
 			continue
 		}
-		ip, err := docker(ctx, nil, "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}", container.name)
+		facts, err := docker(ctx, nil, "inspect", "--format", "{{.Id}}{{range .NetworkSettings.Networks}} {{.IPAddress}}{{end}}", container.name)
 		if err != nil {
 			return nil, err
 		}
+		id, ip, _ := strings.Cut(facts, " ")
 		ip, _, _ = strings.Cut(ip, " ")
-		c.nodes = append(c.nodes, &Node{Name: container.name, Role: container.role, IP: ip})
+		c.nodes = append(c.nodes, &Node{Name: container.name, Role: container.role, IP: ip, ID: id})
 		c.RunID, c.Version, c.Image, c.ImageID = container.label(labelRun), container.label(labelVersion), container.label(labelImage), container.label(labelImageID)
 		if err := json.Unmarshal([]byte(container.label(labelFlags)), &c.created); err != nil {
 			return nil, fmt.Errorf("reading label %s of %s: %w", labelFlags, container.name, err)
@@ -467,7 +468,7 @@ func find(ctx context.Context, name string) ([]container, error) {
 		filter += "=" + name
 	}
 	columns := []string{"{{json .Names}}", "{{json .CreatedAt}}"}
-	for _, label := range append([]string{labelCluster, "io.x-k8s.kind.role", "io.x-k8s.kind.cluster"}, labels...) {
+	for _, label := range append([]string{labelCluster, "io.x-k8s.kind.role", "io.x-k8s.kind.cluster", labelWatch}, labels...) {
 		columns = append(columns, fmt.Sprintf("{{json (.Label %q)}}", label))
 	}
 	out, err := docker(ctx, nil, "ps", "--all", "--filter", filter, "--format", "["+strings.Join(columns, ",")+"]")
@@ -481,13 +482,13 @@ func find(ctx context.Context, name string) ([]container, error) {
 			return nil, fmt.Errorf("docker ps: unexpected line %q", line)
 		}
 		c := container{name: f[0], cluster: f[2], role: f[3], labels: map[string]string{}}
-		made, own := f[1], f[4]
-		ours := c.role != "" && own == c.cluster || c.role == "" && c.name == c.cluster+seed
+		made, own, watched := f[1], f[4], f[5]
+		ours := c.role != "" && own == c.cluster || c.role == "" && (c.name == c.cluster+seed || watched != "" && c.name == guardOf(watched))
 		if !ours || !names.MatchString(c.cluster) || !containerNames.MatchString(c.name) {
 			continue
 		}
 		for i, label := range labels {
-			c.labels[label] = f[5+i]
+			c.labels[label] = f[6+i]
 		}
 		if c.made, err = time.Parse("2006-01-02 15:04:05 -0700 MST", made); err != nil {
 			return nil, fmt.Errorf("docker ps: container %s was made at %q: %w", c.name, made, err)

@@ -38,8 +38,8 @@ func TestInfos(t *testing.T) {
 // line is what the engine says of a container: its own name, kind's role and cluster, and
 // the labels that it has or inherited from its image.
 func line(name, role, kindCluster, cluster string, labels ...string) string {
-	f := append([]string{name, "2026-12-03 02:13:01 +0100 CET", cluster, role, kindCluster}, labels...)
-	for len(f) < 13 {
+	f := append([]string{name, "2026-12-03 02:13:01 +0100 CET", cluster, role, kindCluster, ""}, labels...)
+	for len(f) < 14 {
 		f = append(f, "")
 	}
 	text, err := json.Marshal(f)
@@ -112,7 +112,7 @@ rm)
   if [ -e $stub/removed ]; then touch $stub/removed2; exit; fi
   touch $stub/removed
   echo "Error response from daemon: removal of container c-control-plane is already in progress" >&2; exit 1;;
-inspect) echo "172.18.0.3 10.0.0.1 ";;
+inspect) echo "0123abcd 172.18.0.3 10.0.0.1";;
 image) [ -e $stub/imageGone ] || { touch $stub/imageGone; exit; }
   echo "Error: No such image: $4" >&2; exit 1;;
 esac
@@ -168,7 +168,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Node{Name: "c-control-plane", Role: "control-plane", IP: "172.18.0.3"}
+	want := &Node{Name: "c-control-plane", Role: "control-plane", IP: "172.18.0.3", ID: "0123abcd"}
 	if len(c.Nodes()) != 1 || *c.Nodes()[0] != *want || c.RunID != "r" || c.Version != "v1.37.2" || c.Image != "node:1" || c.ImageID != "sha256:1" || c.flags["kubelet"]["a"] != "1" || c.REST() != nil {
 		t.Errorf("%+v %+v", c, c.Nodes())
 	}

@@ -17,6 +17,7 @@ type Node struct {
 	Name string
 	Role string // "control-plane" or "worker"
 	IP   string // address in the container network when the cluster was created or opened
+	ID   string // of its container, by the engine: another one of the same name has another
 }
 
 // Exec runs argv inside the node, as root. What it writes to stderr becomes part of the

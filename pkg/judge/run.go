@@ -314,8 +314,9 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 	j.kubelets(j.trace())
 	j.bitten()
 	j.overhead()
+	j.torn = torn
 	if torn {
-		j.run.Warnings = append(j.run.Warnings, "the timeline's last line is cut short: the runner died while writing")
+		j.run.Warnings = append(j.run.Warnings, tornLine)
 	}
 	j.outcome()
 	return j.run, nil
@@ -347,6 +348,7 @@ type judgement struct {
 	arrived, events []observe.Event
 	fold            *Fold
 	run             *Run
+	torn            bool // the last line is cut short
 }
 
 func (j *judgement) find(typ string) (observe.Event, bool) {
@@ -760,11 +762,34 @@ func (j *judgement) outcome() {
 		{OutcomeInconclusive, func() []string { return append(j.verdicts(Inconclusive), j.notLooked()...) }},
 	} {
 		if reasons := o.reasons(); len(reasons) > 0 {
-			r.Outcome, r.Reasons = o.outcome, reasons
+			r.Outcome, r.Reasons = o.outcome, j.foremost(reasons)
 			return
 		}
 	}
 	r.Outcome = OutcomePass
+}
+
+const tornLine = "the timeline's last line is cut short: the runner died while writing"
+
+// foremost puts first what explains the others: a runner that was not heard of.
+func (j *judgement) foremost(reasons []string) []string {
+	var first []string
+	if j.torn {
+		first = append(first, tornLine)
+	}
+	first = append(first, j.helpedThemselves()...)
+	return append(first, slices.DeleteFunc(reasons, func(s string) bool { return slices.Contains(first, s) })...)
+}
+
+// helpedThemselves lists whose dead-man timers have fired.
+func (j *judgement) helpedThemselves() []string {
+	var why []string
+	for _, e := range j.events {
+		if e.Source == "run" && e.Type == TypeDeadMan {
+			why = append(why, e.Object+": the dead-man timer fired while the runner lived")
+		}
+	}
+	return why
 }
 
 // dirt lists what the undo and the repair left behind.
@@ -891,7 +916,7 @@ func (j *judgement) notInjected() []string {
 
 // contamination lists what happened beside the fault.
 func (j *judgement) contamination() []string {
-	var why []string
+	why := j.helpedThemselves()
 	inPlace := false
 	controller := map[string]string{}
 	for _, e := range j.events {
@@ -905,8 +930,6 @@ func (j *judgement) contamination() []string {
 			} else if inPlace {
 				why = append(why, "the fault vanished before the undo: "+e.Detail["seen"])
 			}
-		case TypeDeadMan:
-			why = append(why, e.Object+": the dead-man timer fired while the runner lived")
 		case TypeController:
 			if was := controller[e.Object]; was != "" && was != e.Detail["id"] && !(e.Object == "kube-controller-manager" && j.plan.Spec.Fault.restartsController()) {
 				why = append(why, fmt.Sprintf("%s changed identity from %s to %s", e.Object, was, e.Detail["id"]))

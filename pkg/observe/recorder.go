@@ -22,7 +22,8 @@ type Recorder struct {
 	events []Event
 	file   *os.File
 	out    *bufio.Writer
-	err    error // the first write error; reported by Close
+	err    error         // the first write error; reported by Close
+	failed chan struct{} // closed with it
 
 	wg     sync.WaitGroup
 	cancel context.CancelFunc
@@ -37,7 +38,7 @@ const maxDrift = 50 * time.Millisecond
 // NewRecorder starts the clock of a timeline. onEvent, if not nil, sees every
 // event after it was recorded, one at a time and in order; it must not block.
 func NewRecorder(onEvent func(Event)) *Recorder {
-	return &Recorder{start: time.Now(), onEvent: onEvent}
+	return &Recorder{start: time.Now(), onEvent: onEvent, failed: make(chan struct{})}
 }
 
 // Start is the wall and monotonic time at which Event.At is zero.
@@ -92,10 +93,22 @@ func (r *Recorder) write(e Event) {
 	if err == nil {
 		err = r.out.Flush()
 	}
-	if err != nil && r.err == nil {
-		r.err = fmt.Errorf("writing timeline: %w", err)
+	if err != nil {
+		r.fail(fmt.Errorf("writing timeline: %w", err))
 	}
 }
+
+// fail keeps the first error; the caller holds the lock.
+func (r *Recorder) fail(err error) {
+	if r.err == nil {
+		r.err = err
+		close(r.failed)
+	}
+}
+
+// Failed is closed when the timeline could not be written. Events are kept in memory even
+// then.
+func (r *Recorder) Failed() <-chan struct{} { return r.failed }
 
 // Watch runs sources until Stop is called, and returns when every one of them is
 // ready; ctx bounds the waiting for that. A source that fails before all are ready is an error; one
@@ -162,8 +175,8 @@ func (r *Recorder) keep(ctx context.Context) {
 			}
 			r.mu.Lock()
 			if r.file != nil {
-				if err := r.file.Sync(); err != nil && r.err == nil {
-					r.err = fmt.Errorf("syncing timeline: %w", err)
+				if err := r.file.Sync(); err != nil {
+					r.fail(fmt.Errorf("syncing timeline: %w", err))
 				}
 			}
 			r.mu.Unlock()
