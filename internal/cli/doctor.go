@@ -151,7 +151,7 @@ var rows = []row{
 	}},
 	{"units", false, func(f *facts) (bool, string) {
 		if len(f.units) > 0 {
-			return false, some("on this machine", f.units) + ": a run is at work, or flatline heal"
+			return false, some("on this machine", f.units) + ": left by an earlier version, systemctl stop ends them"
 		}
 		return true, "none of ours on this machine"
 	}},

@@ -22,8 +22,9 @@ import (
 // is read from the control-plane node into this process's memory and nowhere
 // else.
 type authority struct {
-	cert *x509.Certificate
-	key  crypto.Signer
+	cert   *x509.Certificate
+	key    crypto.Signer
+	offset time.Duration // of the clock by which its certificates are read
 }
 
 // readAuthority reads /etc/kubernetes/pki/ca.crt and ca.key.
@@ -79,7 +80,7 @@ func newAuthority(name string) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a CA: %w", err)
 	}
-	return &authority{cert, key}, nil
+	return &authority{cert: cert, key: key}, nil
 }
 
 // kubeletPEM makes a kubelet's client certificate and key in the form in which
@@ -118,14 +119,14 @@ func (a *authority) kubeletPEM(node string, notBefore, notAfter time.Time) ([]by
 // (client-go util/certificate/certificate_manager.go): the kubelet asks for a new
 // one as soon as it starts.
 func (a *authority) rotateNow(node string, life time.Duration) ([]byte, error) {
-	now := time.Now()
+	now := time.Now().Add(a.offset)
 	return a.kubeletPEM(node, now.Add(-10*life), now.Add(life))
 }
 
 // rotateLater makes a certificate that is valid from now on for life: the kubelet
 // asks for a new one after 70 to 90 % of it.
 func (a *authority) rotateLater(node string, life time.Duration) ([]byte, error) {
-	now := time.Now()
+	now := time.Now().Add(a.offset)
 	return a.kubeletPEM(node, now, now.Add(life))
 }
 

@@ -45,7 +45,7 @@ func testAuthority(t *testing.T, key crypto.Signer) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authority{cert, key}
+	return &authority{cert: cert, key: key}
 }
 
 func block(typ string, der []byte) string {

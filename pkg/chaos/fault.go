@@ -192,7 +192,7 @@ func (t *Target) silent(ctx context.Context) (all bool, seen string, err error) 
 
 // waitRenewed waits until a node's kubelet has renewed its Lease after a time.
 func (t *Target) waitRenewed(ctx context.Context, node string, since time.Time) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, fmt.Errorf("the kubelet of %s does not renew its Lease after a restart", node))
+	ctx, cancel := context.WithTimeoutCause(ctx, recoverDeadline, fmt.Errorf("the kubelet of %s does not renew its Lease after a restart", node))
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()

@@ -58,8 +58,11 @@ func (r *run) next() *judge.Due {
 	return first
 }
 
-// witnessEvery is how often the fault is looked at.
-const witnessEvery = 5 * time.Second
+// witnessEvery is how often the fault is looked at, witnessDeadline ends a look that hangs.
+const (
+	witnessEvery    = 5 * time.Second
+	witnessDeadline = time.Minute
+)
 
 // hold waits until every expected milestone is there or its window has passed,
 // and for as long as the experiment says.
@@ -161,11 +164,11 @@ func (r *run) watchFault(ctx context.Context) {
 		if r.released.Load() {
 			return
 		}
-		look, cancel := context.WithTimeout(ctx, witnessEvery)
 		r.acting.Lock()
+		look, cancel := context.WithTimeout(ctx, witnessDeadline)
 		ev, err := r.fault.Witness(look, r.target)
-		r.acting.Unlock()
 		cancel()
+		r.acting.Unlock()
 		switch {
 		case ctx.Err() != nil, r.released.Load(): // what was seen may be of either time
 			return
@@ -196,14 +199,14 @@ func (r *run) settled(f *judge.Fold) bool {
 }
 
 // longestHold bounds the hold whatever the milestones do: what is left of the
-// certificate, the grace, a spent eviction token, the longest toleration, and a
-// minute.
+// certificate, the grace, a spent eviction token, the longest toleration, and what a slow
+// machine takes besides.
 func (r *run) longestHold() time.Duration {
 	tim, err := r.cfg.Timing()
 	if err != nil {
 		return time.Minute
 	}
-	long := time.Minute + 2*tim.G + time.Duration(float64(time.Second)/tim.Q) + time.Duration(r.exp.Spec.Hold)
+	long := recoverDeadline + 2*tim.G + time.Duration(float64(time.Second)/tim.Q) + time.Duration(r.exp.Spec.Hold)
 	if tolerations := r.exp.Spec.Canaries.Tolerations; len(tolerations) > 0 {
 		long += time.Duration(slices.Max(tolerations))
 	}

@@ -35,6 +35,7 @@ func (r *run) stageSpares(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ca.offset = t.Offset
 	t.ca = ca
 	guard := slices.ContainsFunc(r.fault.Undo(t), func(s Step) bool { return s.Do != "" })
 	// On disk before the folders are there: what a killed runner staged goes too. The
@@ -497,13 +498,16 @@ func targetsOf(records []Record) []string {
 // broken. Its windows say what is late.
 const recoverDeadline = 5 * time.Minute
 
+// putRightDeadline ends what hangs: every step and the recovery have limits of their own.
+const putRightDeadline = time.Hour
+
 // putRight undoes the fault, repairs the targets, waits until they are as before
 // and compares them with what they were. It is not stopped by the end of ctx.
 func (r *run) putRight(ctx context.Context) {
 	if r.fault == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putRightDeadline)
 	defer cancel()
 	r.phase("undo")
 	if err := r.settle(ctx); err != nil {

@@ -321,7 +321,7 @@ func (r *run) oneMoreRenewal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = r.wait(ctx, 2*tim.I()+2*time.Minute, func(f *judge.Fold) bool {
+	err = r.wait(ctx, 2*tim.I()+recoverDeadline, func(f *judge.Fold) bool {
 		zero, began := f.Zero()
 		for _, n := range r.target.Nodes {
 			if !began || f.Renewed(n.Name) <= zero {
