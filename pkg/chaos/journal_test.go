@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/cluster"
 )
 
 func step(name string) Step { return Step{Desc: name, On: "worker", Script: "echo " + name} }
@@ -133,6 +136,14 @@ func TestReadJournal(t *testing.T) {
 		{"unknown field", clusterLine + strings.Replace(undoLine, "desc", "dsc", 1), 0, `line 2: json: unknown field "dsc"`},
 		{"no step", clusterLine + strings.Replace(closedLine, "closed", "undo", 1), 0, `line 2: kind "undo" without a step`},
 		{"no node", clusterLine + strings.Replace(undoLine, `"on":"n"`, `"on":""`, 1), 0, "line 2: "},
+		{"an awkward cluster", strings.Replace(clusterLine, "c1", "c1; id", 1), 0, "line 1: no cluster record"},
+		{"an awkward run", strings.Replace(clusterLine, "r1", "../r1", 1), 0, "line 1: no cluster record"},
+		{"a node with a path", clusterLine + strings.Replace(undoLine, `"on":"n"`, `"on":"../n"`, 1), 0, `line 2: field on: "../n" is not the name of a node`},
+		{"the host", clusterLine + strings.Replace(undoLine, `"on":"n"`, `"host":"n"`, 1), 0, `line 2: json: unknown field "host"`},
+		{"a verb", clusterLine + strings.Replace(undoLine, `"script":"s"`, `"do":"unpause"`, 1), 2, ""},
+		{"an unknown verb", clusterLine + strings.Replace(undoLine, `"script":"s"`, `"do":"rm"`, 1), 0, `line 2: field do: "rm" is not one of unguard, unpause`},
+		{"a verb and a script", clusterLine + strings.Replace(undoLine, `"script":"s"`, `"script":"s","do":"unpause"`, 1), 0, "line 2: "},
+		{"no state", clusterLine + strings.Replace(closedLine, "closed", "before", 1), 0, "line 2: kind before without a state"},
 		{"no script", clusterLine + strings.Replace(undoLine, `"script":"s"`, `"script":""`, 1), 0, "line 2: "},
 	} {
 		records, err := ReadJournal(strings.NewReader(tc.text))
@@ -257,4 +268,53 @@ func TestRunStepsDeadline(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	})
+}
+
+// A journal is about containers: a cluster that was made anew under the same name, or a step
+// that is about something else, is refused before anything is done.
+func TestPatientOfAnotherCluster(t *testing.T) {
+	nodes := []*cluster.Node{{Name: "c1-control-plane", Role: "control-plane", ID: "aa"}, {Name: "c1-worker", Role: "worker", ID: "bb"}}
+	ids := map[string]string{"c1-control-plane": "aa", "c1-worker": "bb"}
+	first := Record{Kind: "cluster", Cluster: "c1", RunID: "r1", Containers: ids}
+	undo := func(on string) Record { return Record{Kind: "undo", Step: &Step{Desc: "d", On: on, Script: "s"}} }
+	before := Record{Kind: "before", Before: map[string]map[string]string{"node c1-worker": {"a": "b"}}}
+	if p, err := newPatient(nodes, []Record{first, before, undo("c1-worker")}); err != nil || p.controlPlane != "c1-control-plane" || p.before["node c1-worker"]["a"] != "b" || len(p.Steps()) != 1 {
+		t.Errorf("%+v, error %v", p, err)
+	}
+	for name, tc := range map[string]struct {
+		nodes   []*cluster.Node
+		records []Record
+		err     string
+	}{
+		"made anew":           {[]*cluster.Node{nodes[0], {Name: "c1-worker", ID: "cc"}}, []Record{first}, "node c1-worker is another container than the one that the journal is about: cluster c1 was made anew"},
+		"one more":            {append(slices.Clone(nodes), &cluster.Node{Name: "c1-worker2", ID: "cc"}), []Record{first}, "the journal does not know node c1-worker2 of cluster c1"},
+		"no control plane":    {nodes[1:], []Record{first}, "cluster c1 has no control-plane node any more"},
+		"an older version":    {nodes, []Record{{Kind: "cluster", Cluster: "c1", RunID: "r1"}}, "its journal does not say which containers it is about"},
+		"somebody else's":     {nodes, []Record{first, undo("c2-worker")}, `a step of the journal is about "c2-worker", which is no node of its cluster`},
+		"a node that is gone": {nodes[:1], []Record{first, undo("c1-worker")}, ""},
+	} {
+		_, err := newPatient(tc.nodes, tc.records)
+		if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%s: error %v, want %q", name, err, tc.err)
+		}
+	}
+}
+
+// What a cluster holds are whole journals, one behind another.
+func TestSplitJournals(t *testing.T) {
+	for text, want := range map[string]int{"": 0, clusterLine: 1, clusterLine + undoLine + clusterLine + closedLine: 2, undoLine: -1, clusterLine + "x\n": -1, "x" + clusterLine: -1} {
+		if all, err := splitJournals(text); (err != nil) != (want < 0) || err == nil && len(all) != want {
+			t.Errorf("%q: %d journals, error %v", text, len(all), err)
+		}
+	}
+}
+
+// A command line can be pasted, whatever the folder is called.
+func TestCommand(t *testing.T) {
+	const odd = `a b'"$(x)`
+	line := Command("heal", odd)
+	out, err := exec.Command("bash", "-c", "flatline() { printf '%s|' \"$@\"; }\n"+line).CombinedOutput()
+	if err != nil || string(out) != "heal|"+odd+"|" {
+		t.Errorf("%s: %q, error %v", line, out, err)
+	}
 }
