@@ -2,6 +2,8 @@ package cli
 
 import (
 	"compress/gzip"
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/flatline-chaos/flatline/experiments"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
+	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -102,6 +105,8 @@ func TestBadInput(t *testing.T) {
 		"rnu csr-denied",
 		"--verbose",
 		"heal a b",
+		"heal --cluster c1 folder",
+		"heal --check --dry-run",
 		"heal .",
 		"heal nowhere",
 		"heal unknown-key.yaml",
@@ -359,6 +364,41 @@ func TestHealBrokenJournal(t *testing.T) {
 	code, stdout, stderr := invoke(t, input, "heal", ".")
 	if code != 5 || stdout != "" || !strings.Contains(stderr, `line 2: kind "undo" without a step`) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+// How a run ends the program: a cluster that was not put right comes first, then a run
+// that was cut short, then what could not be written.
+func TestEnding(t *testing.T) {
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	lost, full := chaos.ErrRecord, errors.New("the disk is full")
+	for name, tc := range map[string]struct {
+		ctx         context.Context
+		outcome     judge.Outcome
+		err, unsaid error
+		code        int
+		says        string
+	}{
+		"pass":                     {t.Context(), judge.OutcomePass, nil, nil, 0, ""},
+		"fail":                     {t.Context(), judge.OutcomeFail, nil, nil, 1, ""},
+		"interrupted":              {cut, judge.OutcomeSetupFailed, context.Canceled, nil, 130, ""},
+		"interrupted and dirty":    {cut, judge.OutcomeDirty, context.Canceled, nil, 5, ""},
+		"no record":                {t.Context(), judge.OutcomePass, lost, nil, 3, lost.Error()},
+		"no record, and dirty":     {t.Context(), judge.OutcomeDirty, lost, full, 5, lost.Error() + "\n" + full.Error()},
+		"pass that nobody can see": {t.Context(), judge.OutcomePass, nil, full, 3, full.Error()},
+		"fail that nobody can see": {t.Context(), judge.OutcomeFail, nil, full, 3, full.Error()},
+		"interrupted, and full":    {cut, judge.OutcomePass, context.Canceled, full, 130, full.Error()},
+	} {
+		err := ending(tc.ctx, &judge.Run{Outcome: tc.outcome}, tc.err, tc.unsaid)
+		var code *codeError
+		says := ""
+		if errors.As(err, &code) && code.err != nil {
+			says = code.err.Error()
+		}
+		if (err == nil) != (tc.code == 0) || err != nil && code.code != tc.code || says != tc.says {
+			t.Errorf("%s: %+v %q, want code %d, %q", name, code, says, tc.code, tc.says)
+		}
 	}
 }
 

@@ -356,3 +356,26 @@ func TestAQuietClockIsNoFact(t *testing.T) {
 		wantLines(t, recorded(r), "0s Ready a")
 	})
 }
+
+// A timeline that cannot be written is told at once, once, and goes on in memory.
+func TestRecorderFailed(t *testing.T) {
+	r := NewRecorder(nil)
+	if err := r.Open(filepath.Join(t.TempDir(), "timeline.jsonl"), Header{RunID: "r1"}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-r.Failed():
+		t.Fatal("nothing has failed")
+	default:
+	}
+	if err := r.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r.Emit(Event{Source: "run", Type: "Phase"})
+	}
+	<-r.Failed()
+	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "writing timeline") || len(r.Events()) != 2 {
+		t.Errorf("error %v, %d events", err, len(r.Events()))
+	}
+}
