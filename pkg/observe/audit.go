@@ -64,13 +64,23 @@ func (a *Audit) Run(ctx context.Context, ready func(), emit func(Event)) error {
 	}
 }
 
+// followScript streams the file $2 from its byte $1 on, for as long as its standard input
+// lasts: what runs in a node does not end with the one who asked for it.
+const followScript = `tail -c "+$1" -F "$2" < /dev/null &
+tail=$!
+{ cat; kill $tail; } <&0 > /dev/null 2>&1 &
+wait $tail`
+
 // follow streams the log from a.next until the stream ends.
 func (a *Audit) follow(ctx context.Context, emit func(Event)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	pr, pw := io.Pipe()
+	open, end := io.Pipe()
+	defer end.Close()
+	defer context.AfterFunc(ctx, func() { end.Close() })()
 	go func() {
-		err := a.Node.Exec(ctx, nil, pw, "tail", "-c", "+"+strconv.FormatInt(a.next+1, 10), "-F", a.Path)
+		err := a.Node.Exec(ctx, open, pw, "bash", "-c", followScript, "bash", strconv.FormatInt(a.next+1, 10), a.Path)
 		if err == nil {
 			err = io.EOF
 		}

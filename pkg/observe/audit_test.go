@@ -1,11 +1,16 @@
 package observe
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,10 +219,13 @@ func (n *logNode) Exec(ctx context.Context, _ io.Reader, stdout io.Writer, argv 
 		_, err := fmt.Fprintln(stdout, len(n.log))
 		return err
 	}
-	if argv[0] != "tail" || argv[1] != "-c" {
+	follow := argv[2] == followScript
+	if follow {
+		argv = []string{"tail", "-c", "+" + argv[4], argv[5]}
+	}
+	if argv[0] != "tail" || argv[1] != "-c" || argv[3] != "/audit.log" {
 		return fmt.Errorf("no such command: %q", argv)
 	}
-	follow := slices.Contains(argv, "-F")
 	first, err := strconv.Atoi(strings.TrimPrefix(argv[2], "+"))
 	if err != nil {
 		return err
@@ -402,4 +410,47 @@ func TestTaintListHasAWordForNone(t *testing.T) {
 	if got := taintList([]string{"a:NoSchedule", "b:NoExecute"}); got != "a:NoSchedule,b:NoExecute" {
 		t.Errorf("two taints are %q", got)
 	}
+}
+
+// A stream in a node ends with whoever reads it, and nothing of it stays.
+func TestFollowScript(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the script is for a node's bash and tail")
+	}
+	name := filepath.Join(t.TempDir(), "a b'\"$(x).log")
+	if err := os.WriteFile(name, []byte("one\ntwo\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", "-c", followScript, "bash", "5", name)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	br := bufio.NewReader(out)
+	for _, want := range []string{"two\n", "three\n"} {
+		if line, err := br.ReadString('\n'); line != want || err != nil {
+			t.Errorf("read %q, error %v; want %q", line, err, want)
+		}
+		f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString("three\n"); errors.Join(err, f.Close()) != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, br); err != nil { // to its end: nobody holds it open
+		t.Error(err)
+	}
+	_ = cmd.Wait() // killed
 }
