@@ -22,6 +22,7 @@ type Recorder struct {
 	events []Event
 	file   *os.File
 	out    *bufio.Writer
+	size   int           // bytes of the events written
 	err    error         // the first write error; reported by Close
 	failed chan struct{} // closed with it
 
@@ -59,7 +60,7 @@ func (r *Recorder) Open(name string, h Header) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.file, r.out = f, bufio.NewWriter(f)
+	r.file, r.out, r.size = f, bufio.NewWriter(f), len(line)+1
 	r.out.Write(append(line, '\n'))
 	for _, e := range r.events {
 		r.write(e)
@@ -88,6 +89,10 @@ func (r *Recorder) Emit(e Event) {
 func (r *Recorder) write(e Event) {
 	line, err := json.Marshal(e)
 	if err == nil {
+		r.size += len(line) + 1
+		err = r.limits(len(line) + 1)
+	}
+	if err == nil {
 		_, err = r.out.Write(append(line, '\n'))
 	}
 	if err == nil {
@@ -96,6 +101,19 @@ func (r *Recorder) write(e Event) {
 	if err != nil {
 		r.fail(fmt.Errorf("writing timeline: %w", err))
 	}
+}
+
+// limits refuses what nobody would read: a record that is too long is none.
+func (r *Recorder) limits(line int) error {
+	switch {
+	case line > MaxLine:
+		return fmt.Errorf("an event of %d bytes, at most %d are read", line, MaxLine)
+	case r.size > MaxSize:
+		return fmt.Errorf("more than %d bytes, which is all that is read", MaxSize)
+	case len(r.events) > MaxEvents:
+		return fmt.Errorf("more than %d events, which is all that is read", MaxEvents)
+	}
+	return nil
 }
 
 // fail keeps the first error; the caller holds the lock.

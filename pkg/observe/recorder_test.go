@@ -379,3 +379,24 @@ func TestRecorderFailed(t *testing.T) {
 		t.Errorf("error %v, %d events", err, len(r.Events()))
 	}
 }
+
+// What is written can be read: an event that is too long ends the record.
+func TestRecorderKeepsItsLimits(t *testing.T) {
+	for name, e := range map[string]Event{"a line": {Source: "run", Type: strings.Repeat("x", MaxLine)}, "all lines": {Source: "run", Type: strings.Repeat("x", MaxLine/2)}} {
+		r := NewRecorder(nil)
+		file := filepath.Join(t.TempDir(), "timeline.jsonl")
+		if err := r.Open(file, Header{RunID: "r1", Experiment: []byte("{}"), Config: []byte("{}")}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 * MaxSize / MaxLine {
+			r.Emit(e)
+		}
+		<-r.Failed()
+		if err := r.Close(); err == nil || !strings.Contains(err.Error(), "read") {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if _, err := ReadTimelineFile(file); err != nil {
+			t.Errorf("%s: what was written before: %v", name, err)
+		}
+	}
+}
