@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,6 +101,42 @@ func TestVerdictsOfRecordedRuns(t *testing.T) {
 	}
 	if !bytes.Equal(want, b.Bytes()) {
 		t.Errorf("verdicts or windows of recorded runs have changed: go test . -run %s -update, then look at what git diff says of %s", t.Name(), file)
+	}
+}
+
+// What is judged of every run on record is the same to the byte, so that a change of shape
+// that means to change nothing is known to change nothing.
+func TestRecordedRunsAreJudgedTheSameToTheByte(t *testing.T) {
+	recs, err := recorded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	for _, rec := range recs {
+		run, err := json.Marshal(rec.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(run), filepath.ToSlash(rec.File))
+	}
+	const file = "testdata/judged.sha256"
+	if *update {
+		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := strings.Split(string(want), "\n")
+	for line := range strings.Lines(b.String()) {
+		if line = strings.TrimSpace(line); !slices.Contains(known, line) {
+			t.Errorf("%s is judged otherwise than before: go test . -run %s -update, if that is meant", line[66:], t.Name())
+		}
+	}
+	if !t.Failed() && string(want) != b.String() {
+		t.Errorf("%s lists other records than there are: go test . -run %s -update", file, t.Name())
 	}
 }
 
