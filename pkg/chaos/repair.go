@@ -449,10 +449,19 @@ func (p *Patient) heal(ctx context.Context, say func(string)) error {
 			errs = append(errs, fmt.Errorf("waiting for node %s to rotate: %w", n, err))
 		}
 	}
+	say("removing the canaries")
+	if _, err := p.nodes[p.controlPlane].script(ctx, nil, removeCanaries(p.records[0].RunID)); err != nil {
+		errs = append(errs, fmt.Errorf("removing the canaries: %w", err))
+	}
 	if len(errs) == 0 {
 		run("clean")
 	}
 	return errors.Join(errs...)
+}
+
+// removeCanaries has the run's namespace vanish, a little later.
+func removeCanaries(runID string) string {
+	return admin + "delete namespace --ignore-not-found --wait=false " + canaryNamespace(runID) + " >/dev/null"
 }
 
 // stayAlive keeps the dead-man timers quiet while somebody heals: should that end
