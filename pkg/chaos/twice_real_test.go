@@ -22,11 +22,11 @@ import (
 // fault is taken back and repaired by two at once, again and again, and then the cluster is
 // healed: it is as it was before, whatever came before what.
 //
-//	TWICE='csr-denied cert-empty-restart' ROUNDS=20 go test -tags real -run TestRealTwiceAtOnce ...
+//	TWICE='csr-denied cert-empty-restart' ROUNDS=20 go test -tags real -run TestTwiceAtOnce ...
 //
 // chooses experiments; without TWICE it is one for each type of fault and trigger. They
 // share a cluster where that fits. EVIDENCE names a file that gets a line for each.
-func TestRealTwiceAtOnce(t *testing.T) {
+func TestTwiceAtOnce(t *testing.T) {
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("ROUNDS"), "20"))
 	if err != nil {
 		t.Fatal(err)
