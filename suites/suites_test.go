@@ -88,12 +88,14 @@ func describe(exp *chaos.Experiment) bool {
 			Expect(err).NotTo(HaveOccurred(), "creating the cluster")
 			run, err = runOnce(ctx, exp, c)
 			Expect(err).NotTo(HaveOccurred(), "running the experiment")
+			again := ""
 			if run.Outcome.ExitCode() == noAnswer && !run.AsWanted() { // never a fail, never a dirty
 				AddReportEntry("repeated once", fmt.Sprintf("%s: %v", run.Outcome, run.Reasons))
+				again = fmt.Sprintf("first %s: %v; then ", run.Outcome, run.Reasons)
 				run, err = runOnce(ctx, exp, c)
 				Expect(err).NotTo(HaveOccurred(), "running the experiment again")
 			}
-			Expect(run.Outcome).To(BeElementOf(wanted(exp), judge.OutcomeFail), "%s: %v", run.Outcome, run.Reasons)
+			Expect(run.Outcome).To(BeElementOf(wanted(exp), judge.OutcomeFail), "nothing can be said of the cluster: %s%s: %v", again, run.Outcome, run.Reasons)
 		}, NodeTimeout(hangTimeout))
 
 		for _, x := range exp.Spec.Expect {
