@@ -180,8 +180,9 @@ func (r *run) watchFault(ctx context.Context) {
 	}
 }
 
-// patience is how long a milestone without a derived bound is waited for.
-const patience = 30 * time.Second
+// patience is how long a milestone without a derived bound is waited for, far above what
+// the slowest machine takes.
+const patience = 2 * time.Minute
 
 // settled says whether nothing more can come before the undo.
 func (r *run) settled(f *judge.Fold) bool {
@@ -232,9 +233,9 @@ func (r *run) longestHold() time.Duration {
 	return long
 }
 
-// electionTime is what it takes until another controller manager leads: the Lease
+// electionTime is what it may take until another controller manager leads: the Lease
 // of the one before is good for 15 s, and its process must start.
-const electionTime = 40 * time.Second
+const electionTime = 2 * time.Minute
 
 // pause waits before the undo, for somebody who wants to look around.
 func (r *run) pause(ctx context.Context) {

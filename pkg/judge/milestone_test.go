@@ -534,9 +534,9 @@ func TestDueAndSettled(t *testing.T) {
 	settled(false, key(CSRDenied, ""))
 	tick(45.1)
 	settled(true, key(CSRDenied, ""))
-	tick(92)
+	tick(101)
 	settled(false, key(ReadyUnknown, ""))
-	tick(92.1) // 35 + 50 + P' + 1, and one second more
+	tick(101.1) // 35 + 50 + P' + 1, and ten seconds more
 	settled(true, key(ReadyUnknown, ""))
 	settled(true, key(PodEvicted, "300s")) // what counts from it cannot come either
 	if folded(t).Settled(key(FaultInjected, ""), 0) || folded(t).Settled(key(ReadyUnknown, ""), 0) {
@@ -602,7 +602,7 @@ func TestAStallIsWaitedForUntilItCanBeNoticed(t *testing.T) {
 	}
 	f.at(t, LeaseStalled, "w1", "", 35, "audit")
 	f = folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5))
-	for at, want := range map[float64]bool{60: false, 91.5: true} { // nobody has seen a Lease at all
+	for at, want := range map[float64]bool{60: false, 100.5: true} { // nobody has seen a Lease at all
 		f.now = sec(at)
 		f.passTime()
 		if got := f.Settled(Key{Name: LeaseStalled, Node: "w1"}, time.Second); got != want {

@@ -603,6 +603,10 @@ func (f *Fold) Due(k Key) (due Due, done bool) {
 	return due, false
 }
 
+// belated is how long after its window a milestone is still waited for: on a slow machine it
+// comes late, and is heard of later still. Only what does not come at all costs that time.
+const belated = 10 * time.Second
+
 // Settled says whether a milestone has come or can no longer come: its window has
 // passed, or that of the milestone from which it counts. One without a bound is
 // waited for with the given patience.
@@ -617,9 +621,9 @@ func (f *Fold) Settled(k Key, patience time.Duration) bool {
 	}
 	switch {
 	case k.Name == LeaseStalled: // it lies in the past: it is noticed at a refusal, or by silence
-		patience = f.tim.G + time.Second
+		patience = f.tim.G + belated
 	case len(w.Intervals) > 0:
-		patience = time.Duration(w.Max()*float64(time.Second)) + time.Second
+		patience = time.Duration(w.Max()*float64(time.Second)) + belated
 	}
 	return f.now > from.At+patience
 }
