@@ -17,16 +17,17 @@ const module = "github.com/flatline-chaos/flatline"
 var mayImport = map[string][]string{
 	"":                 {"internal/cli", "internal/compare", "internal/record"}, // and what its tests judge
 	"experiments":      {},
-	"internal/cli":     {"experiments", "internal/compare", "internal/safely", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/observe"},
+	"internal/cli":     {"experiments", "internal/compare", "internal/safely", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/timeline"},
 	"internal/compare": {"pkg/judge"},
 	"internal/safely":  {},
-	"internal/record":  {"internal/safely", "pkg/judge", "pkg/observe"},
-	"internal/report":  {"internal/compare", "internal/safely", "pkg/judge", "pkg/observe"},
+	"internal/record":  {"internal/safely", "pkg/judge", "pkg/timeline"},
+	"internal/report":  {"internal/compare", "internal/safely", "pkg/judge", "pkg/timeline"},
 	"internal/sweep":   {"internal/record", "pkg/chaos", "pkg/cluster", "pkg/judge"},
-	"pkg/chaos":        {"internal/safely", "pkg/cluster", "pkg/judge", "pkg/observe"},
+	"pkg/chaos":        {"internal/safely", "pkg/cluster", "pkg/judge", "pkg/observe", "pkg/timeline"},
 	"pkg/cluster":      {},
-	"pkg/judge":        {"pkg/observe"},
-	"pkg/observe":      {},
+	"pkg/judge":        {"pkg/timeline"},
+	"pkg/observe":      {"pkg/timeline"},
+	"pkg/timeline":     {},
 	"suites":           {"experiments", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge"},
 }
 
@@ -37,6 +38,28 @@ var onlyIn = map[string][]string{
 	"github.com/onsi/":       {"suites"},
 	"github.com/spf13/cobra": {"internal/cli"},
 	"k8s.io/kubernetes":      {},
+}
+
+// What judges a record needs no cluster, and so nothing that talks to one.
+func TestTheJudgeNeedsNoKubernetes(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./pkg/judge", "./internal/compare").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for imp := range strings.FieldsSeq(string(out)) {
+		if strings.Contains(imp, "k8s.io/") {
+			t.Errorf("package judge or compare depends on %s", imp)
+		}
+	}
+	out, err = exec.Command("go", "list", "-deps", "./pkg/timeline").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for imp := range strings.FieldsSeq(string(out)) {
+		if host, _, _ := strings.Cut(imp, "/"); strings.Contains(host, ".") && imp != module+"/pkg/timeline" {
+			t.Errorf("package timeline depends on %s", imp)
+		}
+	}
 }
 
 func TestImportsFollowTheTable(t *testing.T) {

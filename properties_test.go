@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // sampled is how many records are passed over for one that is tried in a short test: the
@@ -16,7 +16,7 @@ import (
 const sampled = 10
 
 // passed hands every recorded run that passes to a function, with its timeline.
-func passed(t *testing.T, each func(t *testing.T, run *judge.Run, tl *observe.Timeline)) {
+func passed(t *testing.T, each func(t *testing.T, run *judge.Run, tl *timeline.Timeline)) {
 	recs, err := recorded()
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func passed(t *testing.T, each func(t *testing.T, run *judge.Run, tl *observe.Ti
 		}
 		t.Run(rec.Run.RunID, func(t *testing.T) {
 			t.Parallel()
-			tl, err := observe.ReadTimelineFile(rec.File)
+			tl, err := timeline.ReadFile(rec.File)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,10 +37,10 @@ func passed(t *testing.T, each func(t *testing.T, run *judge.Run, tl *observe.Ti
 }
 
 // with judges a timeline in which each event has become another one.
-func with(t *testing.T, tl *observe.Timeline, change func(observe.Event) observe.Event) *judge.Run {
+func with(t *testing.T, tl *timeline.Timeline, change func(timeline.Event) timeline.Event) *judge.Run {
 	t.Helper()
 	other := *tl
-	other.Events = make([]observe.Event, len(tl.Events))
+	other.Events = make([]timeline.Event, len(tl.Events))
 	for i, e := range tl.Events {
 		other.Events[i] = change(e)
 	}
@@ -52,7 +52,7 @@ func with(t *testing.T, tl *observe.Timeline, change func(observe.Event) observe
 }
 
 // later is an event that came about and was seen so much later.
-func later(e observe.Event, by time.Duration) observe.Event {
+func later(e timeline.Event, by time.Duration) timeline.Event {
 	e.At += by
 	if !e.Stamp.IsZero() {
 		e.Stamp = e.Stamp.Add(by)
@@ -63,9 +63,9 @@ func later(e observe.Event, by time.Duration) observe.Event {
 // A busy machine delivers what its watches see later. That is an answer about the
 // machine and not about the cluster: the verdict stays.
 func TestWatchesMayBeLate(t *testing.T) {
-	passed(t, func(t *testing.T, run *judge.Run, tl *observe.Timeline) {
+	passed(t, func(t *testing.T, run *judge.Run, tl *timeline.Timeline) {
 		for _, by := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond} {
-			got := with(t, tl, func(e observe.Event) observe.Event {
+			got := with(t, tl, func(e timeline.Event) timeline.Event {
 				if e.Source == "watch" && e.Type != "listed" {
 					e.At += by
 				}
@@ -86,7 +86,7 @@ var acts = []string{judge.CSRApproved, judge.CSRIssued, judge.ReadyUnknown, judg
 func TestASingleSlowStepIsNoSlowMachine(t *testing.T) {
 	var steps atomic.Int64
 	t.Run("run", func(t *testing.T) {
-		passed(t, func(t *testing.T, run *judge.Run, tl *observe.Timeline) {
+		passed(t, func(t *testing.T, run *judge.Run, tl *timeline.Timeline) {
 			for _, m := range run.Milestones {
 				const by = 2 * time.Second
 				if !m.Expected || m.Seconds == nil || !slices.Contains(acts, m.Name) || !leaves(m, by.Seconds()) {
@@ -94,7 +94,7 @@ func TestASingleSlowStepIsNoSlowMachine(t *testing.T) {
 				}
 				steps.Add(1)
 				from := *m.Seconds - min(0.06, max(0, m.After.Seconds)/2) // a watch may be that much ahead
-				got := with(t, tl, func(e observe.Event) observe.Event {
+				got := with(t, tl, func(e timeline.Event) timeline.Event {
 					if sinceInjection(e, run, tl) >= from && byController(e) {
 						return later(e, by)
 					}
@@ -117,7 +117,7 @@ func TestASingleSlowStepIsNoSlowMachine(t *testing.T) {
 
 // byController says whether an event is a step of kube-controller-manager, or what a watch
 // shows of one.
-func byController(e observe.Event) bool {
+func byController(e timeline.Event) bool {
 	switch kind, _, _ := strings.Cut(e.Object, " "); {
 	case kind == "leases":
 		return false
@@ -129,7 +129,7 @@ func byController(e observe.Event) bool {
 }
 
 // sinceInjection is when an event came about, in seconds.
-func sinceInjection(e observe.Event, run *judge.Run, tl *observe.Timeline) float64 {
+func sinceInjection(e timeline.Event, run *judge.Run, tl *timeline.Timeline) float64 {
 	at := e.At
 	if e.Source != "watch" && !e.Stamp.IsZero() {
 		at = e.Stamp.Sub(tl.Header.Start)

@@ -17,7 +17,7 @@ import (
 	"github.com/flatline-chaos/flatline/internal/record"
 	"github.com/flatline-chaos/flatline/internal/report"
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // otherwise lists recorded runs that did not pass, with their outcome.
@@ -146,7 +146,7 @@ func TestRunOfTheREADME(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("its record is gone: %v %v", files, err)
 	}
-	timeline, err := observe.ReadTimelineFile(files[0])
+	timeline, err := timeline.ReadFile(files[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"unicode"
 
 	"github.com/flatline-chaos/flatline/internal/report"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // mostMemory is what reading a stranger's records may take, in MB.
@@ -350,7 +350,7 @@ func TestLargestTimelines(t *testing.T) {
 	s := newScene(t, "")
 	node := s.header["config"].(map[string]any)["target"].([]any)[0].(string)
 	for name, event := range map[string]string{
-		"details": `{"at":7,"source":"audit","type":"update","object":"leases x","detail":{` + strings.Repeat(`"N":"",`, observe.MaxDetails/observe.MaxEvents-1) + `"N":""}}`,
+		"details": `{"at":7,"source":"audit","type":"update","object":"leases x","detail":{` + strings.Repeat(`"N":"",`, timeline.MaxDetails/timeline.MaxEvents-1) + `"N":""}}`,
 		"nodes":   `{"at":N,"source":"watch","type":"modified","object":"nodes NODE","detail":{"taints":"N:NoSchedule,a:N"}}`,
 		"looks":   `{"at":7,"source":"run","type":"Controller","object":"cN","detail":{"id":"N"}}`,
 		"gaps":    `{"at":7,"source":"recorder","type":"Gap","object":"N","detail":{"why":"N"}}`,
@@ -369,7 +369,7 @@ func TestLargestTimelines(t *testing.T) {
 				z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
 				fmt.Fprintf(z, "%s\n", line1)
 				parts := strings.Split(strings.ReplaceAll(event, "NODE", node), "N")
-				for i := range observe.MaxEvents {
+				for i := range timeline.MaxEvents {
 					for k, part := range parts {
 						if k > 0 {
 							fmt.Fprint(z, i+k)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A Record is a run on record.
@@ -26,7 +26,7 @@ type Record struct {
 	Run        *judge.Run      // by today's rules
 
 	from  source
-	piped *observe.Timeline // what can be read only once
+	piped *timeline.Timeline // what can be read only once
 }
 
 // Trace reads the timeline once more, for a picture.
@@ -98,7 +98,7 @@ type source struct {
 
 // timeline reads it, and says whether it is a file that can be read again. Large ones wait for
 // their turn at the gate, where there is one.
-func (s source) timeline(g *gate) (t *observe.Timeline, again bool, err error) {
+func (s source) timeline(g *gate) (t *timeline.Timeline, again bool, err error) {
 	open := safely.Open
 	if s.named {
 		open = os.Open
@@ -108,12 +108,12 @@ func (s source) timeline(g *gate) (t *observe.Timeline, again bool, err error) {
 		return nil, false, fmt.Errorf("reading timeline: %w", err)
 	}
 	defer f.Close()
-	r, err := observe.Unpack(s.file, f)
+	r, err := timeline.Unpack(s.file, f)
 	if err == nil {
 		if g != nil {
 			g.in, r = r, g
 		}
-		t, err = observe.ReadTimeline(r)
+		t, err = timeline.Read(r)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("%s: %w", s.file, err)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/flatline-chaos/flatline/internal/compare"
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // Each target has its own way to say a thing without doing it.
@@ -81,7 +81,7 @@ func spoiled(evil func(string) string) (*judge.Trace, *judge.Run) {
 	r.Target = append(r.Target, r.Milestones[0].Node)
 	for i := range r.Milestones { // else there are no marks and no verdicts
 		r.Milestones[i].Name, r.Milestones[i].Verdict = runs()["fail"].Milestones[i].Name, runs()["fail"].Milestones[i].Verdict
-		r.Milestones[i].Evidence = &observe.Event{Source: "s" + evil("a"), Type: "t" + evil("b"), Detail: map[string]string{evil("c"): evil("d")}}
+		r.Milestones[i].Evidence = &timeline.Event{Source: "s" + evil("a"), Type: "t" + evil("b"), Detail: map[string]string{evil("c"): evil("d")}}
 	}
 	spans := []judge.Span{{From: 0, To: 70, State: evil("state"), Note: evil("note")}}
 	lane := judge.Lane{Name: evil("lane"), Spans: spans}

@@ -11,14 +11,14 @@ import (
 
 	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // Folder judges the timeline that lies in a run's folder and writes every rendering
 // beside it: report.html, report.md, junit.xml and bench.txt. What is there is
 // replaced.
 func Folder(dir string) error {
-	t, err := observe.ReadTimelineFile(filepath.Join(dir, "timeline.jsonl"))
+	t, err := timeline.ReadFile(filepath.Join(dir, "timeline.jsonl"))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // recordings are runs of real clusters, with an outcome of each kind.
@@ -29,16 +29,16 @@ var recordings = map[string]string{
 	"censored":     "testdata/censored.jsonl.gz",
 }
 
-func timeline(t testing.TB, name string) *observe.Timeline {
+func readTimeline(t testing.TB, name string) *timeline.Timeline {
 	t.Helper()
-	tl, err := observe.ReadTimelineFile(name)
+	tl, err := timeline.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tl
 }
 
-func judgeAndTrace(t testing.TB, tl *observe.Timeline) (*judge.Trace, *judge.Run) {
+func judgeAndTrace(t testing.TB, tl *timeline.Timeline) (*judge.Trace, *judge.Run) {
 	t.Helper()
 	r, err := judge.Judge(tl)
 	if err != nil {
@@ -54,7 +54,7 @@ func judgeAndTrace(t testing.TB, tl *observe.Timeline) (*judge.Trace, *judge.Run
 func TestPictures(t *testing.T) {
 	for name, file := range recordings {
 		t.Run(name, func(t *testing.T) {
-			tr, r := judgeAndTrace(t, timeline(t, file))
+			tr, r := judgeAndTrace(t, readTimeline(t, file))
 			var svg bytes.Buffer
 			if err := SVG(&svg, tr, r); err != nil {
 				t.Fatal(err)
@@ -82,7 +82,7 @@ func wellFormed(t *testing.T, svg string) {
 // milestone of the table that was reached has a mark, in both widths.
 func TestEveryMilestoneIsDrawn(t *testing.T) {
 	for name, file := range recordings {
-		tr, r := judgeAndTrace(t, timeline(t, file))
+		tr, r := judgeAndTrace(t, readTimeline(t, file))
 		for _, width := range []float64{wideWidth, narrowWidth} {
 			drawing := picture(tr, r, width, "x")
 			for _, m := range r.Milestones {
@@ -109,7 +109,7 @@ func TestNothingIsTakenForMarkup(t *testing.T) {
 	for i := range r.Milestones {
 		m := &r.Milestones[i]
 		m.Node, m.Subject, m.Note = evil, evil, evil
-		m.Evidence = &observe.Event{Source: evil, Type: evil, Object: evil, Detail: map[string]string{evil: evil}}
+		m.Evidence = &timeline.Event{Source: evil, Type: evil, Object: evil, Detail: map[string]string{evil: evil}}
 		if m.Window != nil {
 			m.Window.Why, m.Window.Branch = evil, evil
 		}
@@ -181,27 +181,27 @@ func TestSteps(t *testing.T) {
 
 // long is a timeline of many events: a run in which the Leases of three nodes went
 // on being renewed for days.
-func long(t testing.TB, events int) *observe.Timeline {
-	tl := timeline(t, recordings["fast"])
+func long(t testing.TB, events int) *timeline.Timeline {
+	tl := readTimeline(t, recordings["fast"])
 	var nodes []string
 	at := time.Duration(0)
 	tail := len(tl.Events)
 	for i, e := range tl.Events {
-		if e.Source == "run" && e.Type == judge.TypePhase && e.Object == "undo" {
+		if e.Source == "run" && e.Type == timeline.TypePhase && e.Object == "undo" {
 			tail, at = i, e.At
 		}
 		if kind, name, _ := strings.Cut(e.Object, " "); e.Source == "audit" && kind == "leases" && e.Type == "update" && !strings.Contains(strings.Join(nodes, " "), name) {
 			nodes = append(nodes, name)
 		}
 	}
-	more := make([]observe.Event, 0, events)
+	more := make([]timeline.Event, 0, events)
 	for i := len(tl.Events); i < events; i++ {
 		at += 700 * time.Millisecond
 		stamp := tl.Header.Start.Add(at)
-		more = append(more, observe.Event{At: at, Stamp: stamp, Source: "audit", Type: "update", Object: "leases " + nodes[i%len(nodes)],
+		more = append(more, timeline.Event{At: at, Stamp: stamp, Source: "audit", Type: "update", Object: "leases " + nodes[i%len(nodes)],
 			Detail: map[string]string{"ns": "kube-node-lease", "code": "200", "renew": stamp.Format(time.RFC3339Nano), "agent": "kubelet", "bytes": "500"}})
 	}
-	rest := append([]observe.Event{}, tl.Events[tail:]...)
+	rest := append([]timeline.Event{}, tl.Events[tail:]...)
 	shift := at - rest[0].At
 	for i := range rest {
 		rest[i].At += shift
@@ -229,7 +229,7 @@ func TestTicksAreThinned(t *testing.T) {
 }
 
 func BenchmarkReportOfARun(b *testing.B) {
-	tl := timeline(b, recordings["default"])
+	tl := readTimeline(b, recordings["default"])
 	b.ReportAllocs()
 	for b.Loop() {
 		tr, r := judgeAndTrace(b, tl)
@@ -250,7 +250,7 @@ func BenchmarkJudgeAndDraw100000Events(b *testing.B) {
 	}
 }
 
-func writeTimeline(t testing.TB, w io.Writer, tl *observe.Timeline) {
+func writeTimeline(t testing.TB, w io.Writer, tl *timeline.Timeline) {
 	t.Helper()
 	enc := json.NewEncoder(w)
 	if err := enc.Encode(tl.Header); err != nil {
@@ -266,11 +266,11 @@ func writeTimeline(t testing.TB, w io.Writer, tl *observe.Timeline) {
 func FuzzReport(f *testing.F) {
 	for _, name := range []string{"fast", "censored"} {
 		data := new(bytes.Buffer)
-		tl := timeline(f, filepath.Clean(recordings[name]))
+		tl := readTimeline(f, filepath.Clean(recordings[name]))
 		writeTimeline(f, data, tl)
 		f.Add(data.Bytes())
 	}
-	tl := timeline(f, recordings["fast"])
+	tl := readTimeline(f, recordings["fast"])
 	for i, evil := range evils[:6] {
 		data := new(bytes.Buffer)
 		tl.Events[len(tl.Events)-1-i].Detail = map[string]string{"why": evil, evil: evil}
@@ -278,7 +278,7 @@ func FuzzReport(f *testing.F) {
 		f.Add(bytes.ReplaceAll(data.Bytes(), []byte("csr-bvndm"), []byte("::error::x")))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tl, err := observe.ReadTimeline(bytes.NewReader(data))
+		tl, err := timeline.Read(bytes.NewReader(data))
 		if err != nil {
 			return
 		}

@@ -173,7 +173,7 @@ func TestRenderingsFail(t *testing.T) {
 
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
-	tl := timeline(t, recordings["fast"])
+	tl := readTimeline(t, recordings["fast"])
 	var data bytes.Buffer
 	writeTimeline(t, &data, tl)
 	if err := os.WriteFile(filepath.Join(dir, "timeline.jsonl"), data.Bytes(), 0o644); err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 
 // stopped records that the controller manager's container ended.
 func (t *Target) stopped(at time.Time, id string) {
-	t.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeStopped, Object: controllerManager, Detail: map[string]string{"id": id}})
+	t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeStopped, Object: controllerManager, Detail: map[string]string{"id": id}})
 }
 
 // controllerStopped moves the static manifest of kube-controller-manager out of the

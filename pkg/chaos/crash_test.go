@@ -19,6 +19,7 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // The stand-ins of a world's nodes. A node's own state lies in its HOME. Who looks at
@@ -197,8 +198,8 @@ func (w *crashWorld) newRun(journal string) *run {
 	r := &run{exp: w.exp, id: runID, fault: kinds()[w.exp.Spec.Fault.Type].make(), target: target, nodes: w.nodes, stopAlive: func() {}}
 	// What the run waits for after the repair. The fold has no targets and is
 	// content at once.
-	r.rec = observe.NewRecorder(func(e observe.Event) {
-		if e.Type == judge.TypeRepaired {
+	r.rec = observe.NewRecorder(func(e timeline.Event) {
+		if e.Type == timeline.TypeRepaired {
 			w.pass()
 		}
 	})

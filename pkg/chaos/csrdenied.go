@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // rotationBinding lets the controller approve the requests with which kubelets
@@ -73,7 +73,7 @@ func (f *csrDenied) Attend(ctx context.Context, t *Target) {
 		case <-tick.C:
 		}
 		if err := f.denyAll(ctx, t); err != nil && ctx.Err() == nil {
-			t.Emit(observe.Event{Source: "run", Type: judge.TypeWitnessFailed, Detail: map[string]string{"why": err.Error()}})
+			t.Emit(timeline.Event{Source: "run", Type: timeline.TypeWitnessFailed, Detail: map[string]string{"why": err.Error()}})
 		}
 	}
 }

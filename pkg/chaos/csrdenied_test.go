@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
-	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 func binding(role string, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
@@ -35,15 +35,15 @@ var (
 )
 
 // fakeTarget has one control plane, a worker to leave alone and two to break.
-func fakeTarget(control, worker2 observe.Node, objects ...runtime.Object) (*Target, *[]observe.Event) {
-	var events []observe.Event
+func fakeTarget(control, worker2 observe.Node, objects ...runtime.Object) (*Target, *[]timeline.Event) {
+	var events []timeline.Event
 	return &Target{
 		RunID: runID, Client: fake.NewClientset(objects...),
 		Spec:         FaultSpec{Type: "csr-denied", Certificate: &Certificate{From: "rotation"}},
 		ControlPlane: Node{"c1-control-plane", control},
 		Nodes:        []Node{{"c1-worker2", worker2}, {"c1-worker3", worker2}},
 		ControlNodes: []Node{{"c1-control-plane", control}, {"c1-worker", &fakeNode{}}},
-		Emit:         func(e observe.Event) { events = append(events, e) },
+		Emit:         func(e timeline.Event) { events = append(events, e) },
 	}, &events
 }
 
@@ -291,8 +291,8 @@ func TestInject(t *testing.T) {
 	for _, e := range *events {
 		got = append(got, fmt.Sprintf("%s %s %s %s", e.Source, e.Type, e.Object, e.Stamp.Format("05.999999999")))
 	}
-	if want := []string{"run " + judge.TypeInjected + "  40.000000001", "run " + judge.TypeInstalled + " certificate c1-worker2 42.5", "run " + judge.TypeKubeletStarted + " node c1-worker2 42.5",
-		"run " + judge.TypeInstalled + " certificate c1-worker3 42.5", "run " + judge.TypeKubeletStarted + " node c1-worker3 42.5"}; !slices.Equal(got, want) {
+	if want := []string{"run " + timeline.TypeInjected + "  40.000000001", "run " + timeline.TypeInstalled + " certificate c1-worker2 42.5", "run " + timeline.TypeKubeletStarted + " node c1-worker2 42.5",
+		"run " + timeline.TypeInstalled + " certificate c1-worker3 42.5", "run " + timeline.TypeKubeletStarted + " node c1-worker3 42.5"}; !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	if !f.injectedAt.Equal(time.Unix(1000, 1)) {

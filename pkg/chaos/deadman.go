@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/judge"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // deadManAfter is how old the runner's last sign of life may be before a node
@@ -247,7 +247,7 @@ func (r *run) heardOf(w watcher, fired bool, err error) {
 		return
 	}
 	if _, told := r.fired.LoadOrStore(w.name, true); !told {
-		r.fact(judge.TypeDeadMan, w.name, nil)
+		r.fact(timeline.TypeDeadMan, w.name, nil)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // state is that of the one process of a file node, "none" where there is none.
@@ -73,7 +74,7 @@ shift
 			var got []string
 			for _, e := range *events {
 				got = append(got, strings.TrimSpace(e.Type+" "+e.Detail["what"]+e.Detail["how"]))
-				if !e.Stamp.Equal((*events)[0].Stamp) || e.Stamp.IsZero() || (e.Object == "node c1-worker2") != (e.Type == judge.TypeKubeletStopped) {
+				if !e.Stamp.Equal((*events)[0].Stamp) || e.Stamp.IsZero() || (e.Object == "node c1-worker2") != (e.Type == timeline.TypeKubeletStopped) {
 					t.Errorf("told %+v", e)
 				}
 			}
@@ -257,7 +258,7 @@ func TestNodePaused(t *testing.T) {
 			t.Errorf("%s: paused %v and %v", when, one.paused, other.paused)
 		}
 	}
-	about := func(renewed, renewedToo *coordv1.Lease) (*Target, *[]observe.Event) {
+	about := func(renewed, renewedToo *coordv1.Lease) (*Target, *[]timeline.Event) {
 		target, events := fakeTarget(&fakeNode{}, &fakeNode{}, renewed, renewedToo)
 		target.Nodes = []Node{{"c1-worker2", one}, {"c1-worker3", other}}
 		target.Offset, target.Timing = time.Hour, judge.Timing{D: 40 * time.Second}
@@ -380,7 +381,7 @@ func TestRotationIsSwitchedOff(t *testing.T) {
 		if info, err := os.Stat(n.path("config.yaml")); err != nil || info.Mode() != 0o660 {
 			t.Errorf("mode %v, error %v", info.Mode(), err)
 		}
-		if e := *events; len(e) != 4 || e[0].Type != judge.TypeInjected || e[0].Detail["what"] != "the kubelet runs with rotateCertificates false" || e[1].Type != judge.TypeKubeletStarted || e[1].Object != "node c1-worker2" || e[1].Stamp.Before(e[0].Stamp) {
+		if e := *events; len(e) != 4 || e[0].Type != timeline.TypeInjected || e[0].Detail["what"] != "the kubelet runs with rotateCertificates false" || e[1].Type != timeline.TypeKubeletStarted || e[1].Object != "node c1-worker2" || e[1].Stamp.Before(e[0].Stamp) {
 			t.Errorf("told %q", told(e))
 		}
 		n.run(fault.Undo(target)[0].Script)

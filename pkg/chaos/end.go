@@ -11,7 +11,7 @@ import (
 
 	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // hurried says whether somebody is in a hurry.
@@ -36,12 +36,12 @@ func (r *run) collect(ctx context.Context) {
 	r.components(ctx)
 	r.rec.Stop()
 	if r.hurried() {
-		r.rec.Emit(observe.Event{Source: "recorder", Type: observe.TypeGap, Object: "audit", Detail: map[string]string{"from": "0", "why": "there was no time to read the log as a whole"}})
+		r.rec.Emit(timeline.Event{Source: "recorder", Type: timeline.TypeGap, Object: "audit", Detail: map[string]string{"from": "0", "why": "there was no time to read the log as a whole"}})
 	} else if err := r.audit.ReadAll(ctx, r.rec.Emit); err != nil {
-		r.fact(observe.TypeGap, "audit", map[string]string{"from": "0", "why": err.Error()})
+		r.fact(timeline.TypeGap, "audit", map[string]string{"from": "0", "why": err.Error()})
 	}
-	r.fact(judge.TypeCost, "", map[string]string{
-		"apiRequests": fmt.Sprint(r.api.count()), "cpuSeconds": observe.Seconds(cpuTime() - r.cpu), "observeSeconds": observe.Seconds(time.Since(r.observing))})
+	r.fact(timeline.TypeCost, "", map[string]string{
+		"apiRequests": fmt.Sprint(r.api.count()), "cpuSeconds": timeline.Seconds(cpuTime() - r.cpu), "observeSeconds": timeline.Seconds(time.Since(r.observing))})
 	r.conclude()
 	if r.outcome != judge.OutcomePass && !r.hurried() {
 		r.keepLogs(ctx)
@@ -50,7 +50,7 @@ func (r *run) collect(ctx context.Context) {
 
 // verdict judges what is in memory. What cannot be judged counts as not put right.
 func (r *run) verdict() *judge.Run {
-	t := &observe.Timeline{Events: r.rec.Events(), Header: observe.Header{RunID: r.id, Start: r.rec.Start()}}
+	t := &timeline.Timeline{Events: r.rec.Events(), Header: timeline.Header{RunID: r.id, Start: r.rec.Start()}}
 	var run *judge.Run
 	var err error
 	if t.Header.Experiment, err = json.Marshal(r.exp); err == nil {
@@ -102,7 +102,7 @@ func (r *run) setupFailed(ctx context.Context, err error) {
 		defer cancel()
 		r.clean(cleanup)
 	}
-	r.fact(judge.TypeSetupFailed, "", map[string]string{"why": why})
+	r.fact(timeline.TypeSetupFailed, "", map[string]string{"why": why})
 	r.conclude()
 }
 
@@ -123,7 +123,7 @@ func (r *run) end(ctx context.Context) (*judge.Run, error) {
 	default:
 		r.rec.Stop()
 		if err := r.cluster.Delete(cleanup); err != nil {
-			r.fact(judge.TypeStepFailed, "delete", map[string]string{"why": err.Error()})
+			r.fact(timeline.TypeStepFailed, "delete", map[string]string{"why": err.Error()})
 			r.say("%v; this tries again:\n  %s", err, Command("clean", r.cluster.Name))
 		}
 	}
@@ -156,7 +156,7 @@ func (r *run) keeps() bool {
 
 // JudgeFolder judges the timeline in a run's folder and writes run.json beside it.
 func JudgeFolder(dir string) (*judge.Run, error) {
-	t, err := observe.ReadTimelineFile(filepath.Join(dir, "timeline.jsonl"))
+	t, err := timeline.ReadFile(filepath.Join(dir, "timeline.jsonl"))
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // An Experiment is one file of experiments/, with one profile applied.
@@ -254,7 +254,7 @@ var reserved = []string{"clusters", "tune"}
 
 func validateName(p *field.Path, name string) field.ErrorList {
 	switch {
-	case !observe.IsName(name) || len(name) > maxName:
+	case !timeline.IsName(name) || len(name) > maxName:
 		return field.ErrorList{field.Invalid(p, name, fmt.Sprintf("lowercase letters, digits and dashes between them, at most %d: it becomes the name of a folder", maxName))}
 	case slices.Contains(reserved, name):
 		return field.ErrorList{field.Invalid(p, name, "a folder of that name holds something else: take another")}
@@ -276,8 +276,8 @@ func applyProfile(e *Experiment, js []byte, profile string) error {
 	var chosen Experiment
 	for _, name := range names[:len(profiles)] {
 		overlay := profiles[name]
-		if !observe.IsName(name) {
-			return fmt.Errorf("spec.profiles: %q is no name of a profile: %s", name, observe.NameRule)
+		if !timeline.IsName(name) {
+			return fmt.Errorf("spec.profiles: %q is no name of a profile: %s", name, timeline.NameRule)
 		}
 		at := "spec.profiles." + name
 		if name == DefaultProfile {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A Fault breaks one thing on purpose.
@@ -147,7 +148,7 @@ type Target struct {
 	ControlPlane Node
 	Nodes        []Node // to be broken
 	ControlNodes []Node // to be left alone, the control plane among them
-	Emit         func(observe.Event)
+	Emit         func(timeline.Event)
 	Timing       judge.Timing  // of the heartbeat, from the flags in force
 	Offset       time.Duration // of the nodes' clock against the observer's
 
@@ -216,24 +217,24 @@ func (t *Target) installed(n Node, at time.Time, name string, pem []byte) {
 	}
 	d := map[string]string{"file": pkiDir + "/" + name}
 	observe.DescribeCertificate(pem, d)
-	t.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeInstalled, Object: "certificate " + n.Name, Detail: d})
+	t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeInstalled, Object: "certificate " + n.Name, Detail: d})
 }
 
 // restarted records that a kubelet was stopped and started as part of the fault.
 func (t *Target) restarted(n Node, stopped, started time.Time) {
-	t.Emit(observe.Event{Stamp: stopped, Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name})
-	t.Emit(observe.Event{Stamp: started, Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
+	t.Emit(timeline.Event{Stamp: stopped, Source: "run", Type: timeline.TypeKubeletStopped, Object: "node " + n.Name})
+	t.Emit(timeline.Event{Stamp: started, Source: "run", Type: timeline.TypeKubeletStarted, Object: "node " + n.Name})
 }
 
 // injected records that the fault is in place, at the node's own time. What comes
 // after the first is the fault of a moment of its own.
 func (t *Target) injected(at time.Time, what string) {
-	typ := judge.TypeInjected
+	typ := timeline.TypeInjected
 	if t.begun {
-		typ = judge.TypeStruck
+		typ = timeline.TypeStruck
 	}
 	t.begun = true
-	t.Emit(observe.Event{Stamp: at, Source: "run", Type: typ, Detail: map[string]string{"what": what}})
+	t.Emit(timeline.Event{Stamp: at, Source: "run", Type: typ, Detail: map[string]string{"what": what}})
 }
 
 // installMinted gives every target the certificate that the experiment makes, where
@@ -273,7 +274,7 @@ func (t *Target) installShort(ctx context.Context, n Node, c Certificate) error 
 		return fmt.Errorf("installing a short-lived certificate on %s: %w", n.Name, err)
 	}
 	t.installed(n, started[0], shortFile, pem)
-	t.Emit(observe.Event{Stamp: started[0], Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
+	t.Emit(timeline.Event{Stamp: started[0], Source: "run", Type: timeline.TypeKubeletStarted, Object: "node " + n.Name})
 	return nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 const (
@@ -165,7 +166,7 @@ func answers(pairs ...string) *fakeNode {
 	}}
 }
 
-func told(events []observe.Event) []string {
+func told(events []timeline.Event) []string {
 	var s []string
 	for _, e := range events {
 		s = append(s, strings.Join(strings.Fields(fmt.Sprint(e.Source, " ", e.Type, " ", e.Object, " ", e.Stamp.Format("05.999999999"), " ", e.Detail["id"], " ", e.Detail["what"])), " "))
@@ -225,7 +226,7 @@ func TestInjectOfEachFault(t *testing.T) {
 			if err := tc.fault.Inject(t.Context(), target); err != nil {
 				t.Fatal(err)
 			}
-			if again := (*events)[len(tc.events)]; again.Type != judge.TypeStruck {
+			if again := (*events)[len(tc.events)]; again.Type != timeline.TypeStruck {
 				t.Errorf("the second time is told as %s", again.Type)
 			}
 		})
@@ -249,9 +250,9 @@ func TestAFaultThatComesLater(t *testing.T) {
 		"at once": {nil, []string{"run Injected 40.000000001 kube-controller-manager is frozen", "run KubeletStopped node c1-worker2 41.5", "run KubeletStopped node c1-worker3 42.5"},
 			[]string{"run Struck 40.000000001 kube-controller-manager is frozen"}},
 	} {
-		var events []observe.Event
+		var events []timeline.Event
 		stops = 0
-		r := &run{exp: &Experiment{}, fault: &controllerFrozen{}, rec: observe.NewRecorder(func(e observe.Event) { events = append(events, e) })}
+		r := &run{exp: &Experiment{}, fault: &controllerFrozen{}, rec: observe.NewRecorder(func(e timeline.Event) { events = append(events, e) })}
 		r.exp.Spec.Fault = FaultSpec{Type: "kcm-frozen", Kubelet: "stopped", At: tc.at}
 		r.target, _ = fakeTarget(&fakeNode{answer: now}, worker)
 		r.target.Spec, r.target.Emit = r.exp.Spec.Fault, r.rec.Emit
@@ -292,9 +293,9 @@ func renewed(t *testing.T, names ...string) (judge.Config, *judge.Fold) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fold.Add(observe.Event{At: time.Second, Source: "run", Type: judge.TypeInjected})
+	fold.Add(timeline.Event{At: time.Second, Source: "run", Type: timeline.TypeInjected})
 	for _, name := range names {
-		fold.Add(observe.Event{At: 2 * time.Second, Source: "watch", Type: "modified", Object: "leases " + name})
+		fold.Add(timeline.Event{At: 2 * time.Second, Source: "watch", Type: "modified", Object: "leases " + name})
 	}
 	return cfg, fold
 }
@@ -327,7 +328,7 @@ func TestInjectOfEachFaultFails(t *testing.T) {
 			for _, e := range *events {
 				types.WriteString(e.Type + " ")
 			}
-			if is := strings.Contains(types.String(), judge.TypeInjected); is != tc.injected || target.begun != tc.injected || strings.Contains(types.String(), judge.TypeKubeletStarted) {
+			if is := strings.Contains(types.String(), timeline.TypeInjected); is != tc.injected || target.begun != tc.injected || strings.Contains(types.String(), timeline.TypeKubeletStarted) {
 				t.Errorf("%s, %s: told %s", name, why, types.String())
 			}
 		}
@@ -829,9 +830,9 @@ func TestAttend(t *testing.T) {
 		target, _ := fakeTarget(&fakeNode{}, &fakeNode{}, request("mine", "c1-worker2", made), request("other", "c1-worker3", made), request("control", "c1-worker", made),
 			request("approved", "c1-worker2", made, certv1.CertificateApproved), request("denied", "c1-worker2", made, certv1.CertificateDenied), serving)
 		var mu sync.Mutex
-		var events []observe.Event
-		target.Emit = func(e observe.Event) { mu.Lock(); defer mu.Unlock(); events = append(events, e) }
-		toldOf := func() []observe.Event { mu.Lock(); defer mu.Unlock(); return slices.Clone(events) }
+		var events []timeline.Event
+		target.Emit = func(e timeline.Event) { mu.Lock(); defer mu.Unlock(); events = append(events, e) }
+		toldOf := func() []timeline.Event { mu.Lock(); defer mu.Unlock(); return slices.Clone(events) }
 		client := target.Client.(*fake.Clientset)
 		csrs := client.CertificatesV1().CertificateSigningRequests()
 		// The fake takes no notice of what the signer must be.
@@ -892,7 +893,7 @@ func TestAttend(t *testing.T) {
 		away.Store(true)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if e := toldOf(); len(e) == 0 || e[0].Type != judge.TypeWitnessFailed || !strings.Contains(e[0].Detail["why"], "connection refused") {
+		if e := toldOf(); len(e) == 0 || e[0].Type != timeline.TypeWitnessFailed || !strings.Contains(e[0].Detail["why"], "connection refused") {
 			t.Errorf("told %v", e)
 		}
 		cancel()

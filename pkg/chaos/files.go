@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // Triggers of a fault of the certificate's files: a running kubelet has its
@@ -174,7 +174,7 @@ func (f *certFile) beforeRotation(ctx context.Context, t *Target) error {
 			return err
 		}
 		t.installed(n, started, shortFile, pem)
-		t.Emit(observe.Event{Stamp: started, Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
+		t.Emit(timeline.Event{Stamp: started, Source: "run", Type: timeline.TypeKubeletStarted, Object: "node " + n.Name})
 		if err := t.waitRenewed(ctx, n.Name, started); err != nil {
 			return err
 		}
@@ -279,7 +279,7 @@ func recordFiles(ctx context.Context, t *Target, n Node, when string) error {
 			d[k] = strings.TrimSpace(v)
 		}
 	}
-	t.Emit(observe.Event{Source: "run", Type: judge.TypeSnapshot, Object: "certificate files of " + n.Name, Detail: d})
+	t.Emit(timeline.Event{Source: "run", Type: timeline.TypeSnapshot, Object: "certificate files of " + n.Name, Detail: d})
 	return nil
 }
 

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 var triggers = []string{byRestart, byRotation}
@@ -164,7 +164,7 @@ func renewedLater(node string) *coordv1.Lease {
 
 // breaking is a target on one such node, with the certificate that an experiment
 // with this fault would give.
-func breaking(n *shellNode, ca *authority, name, trigger string) (*Target, *[]observe.Event, Fault) {
+func breaking(n *shellNode, ca *authority, name, trigger string) (*Target, *[]timeline.Event, Fault) {
 	target, events := fakeTarget(n, n, renewedLater("c1-worker2"))
 	target.ca, target.Nodes, target.Spec = ca, target.Nodes[:1], FaultSpec{Type: name, Trigger: trigger}
 	switch effect := kinds()[name].effects[trigger]; {
@@ -483,7 +483,7 @@ func TestInjectOfEachFileFaultFails(t *testing.T) {
 	target, events := fakeTarget(&fakeNode{}, worker)
 	target.ca, target.Spec = testAuthority(t, newKey(t)), FaultSpec{Trigger: byRotation, Certificate: &Certificate{Mint: seconds(40)[0], Rotate: "later"}}
 	cancel(bad)
-	if err := (&certFile{fileFault: fileFaults()["cert-readonly"]}).Inject(ctx, target); !errors.Is(err, bad) || strings.Contains(fmt.Sprint(told(*events)), judge.TypeInjected) {
+	if err := (&certFile{fileFault: fileFaults()["cert-readonly"]}).Inject(ctx, target); !errors.Is(err, bad) || strings.Contains(fmt.Sprint(told(*events)), timeline.TypeInjected) {
 		t.Errorf("error %v, told %q", err, told(*events))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 var errTooLate = errors.New("it took too long")
@@ -79,7 +79,7 @@ func (r *run) hold(ctx context.Context) {
 	case <-least.C:
 	}
 	if ctx.Err() != nil {
-		r.fact(judge.TypeInterrupted, "", nil)
+		r.fact(timeline.TypeInterrupted, "", nil)
 	}
 }
 
@@ -147,7 +147,7 @@ func (r *run) release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.rec.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeReleased})
+	r.rec.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeReleased})
 	return nil
 }
 
@@ -173,9 +173,9 @@ func (r *run) watchFault(ctx context.Context) {
 		case ctx.Err() != nil, r.released.Load(): // what was seen may be of either time
 			return
 		case err != nil:
-			r.fact(judge.TypeWitnessFailed, "", map[string]string{"why": err.Error()})
+			r.fact(timeline.TypeWitnessFailed, "", map[string]string{"why": err.Error()})
 		default:
-			r.fact(judge.TypeWitness, "", map[string]string{"inPlace": fmt.Sprint(ev.InPlace), "biting": fmt.Sprint(ev.Biting), "seen": ev.Seen})
+			r.fact(timeline.TypeWitness, "", map[string]string{"inPlace": fmt.Sprint(ev.InPlace), "biting": fmt.Sprint(ev.Biting), "seen": ev.Seen})
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (r *run) pause(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			r.fact(judge.TypeInterrupted, "", nil)
+			r.fact(timeline.TypeInterrupted, "", nil)
 			return
 		case <-tick.C:
 		}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // now is the node's time.
@@ -75,7 +75,7 @@ func (f *kubeletRestart) Inject(ctx context.Context, t *Target) error {
 		if i == 0 {
 			t.injected(at, "the kubelet is restarted")
 		}
-		t.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
+		t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeKubeletStarted, Object: "node " + n.Name})
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (f *kubeletDown) Inject(ctx context.Context, t *Target) error {
 			f.since = at
 			t.injected(at, "the kubelet is "+f.how)
 		}
-		t.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name, Detail: map[string]string{"how": f.how}})
+		t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeKubeletStopped, Object: "node " + n.Name, Detail: map[string]string{"how": f.how}})
 	}
 	return nil
 }

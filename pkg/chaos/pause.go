@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // nodePaused pauses the target's container: no process in it runs any more, and its
@@ -50,7 +49,7 @@ func (f *nodePaused) Inject(ctx context.Context, t *Target) error {
 			f.since = at
 			t.injected(at, "the node is paused")
 		}
-		t.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name, Detail: map[string]string{"how": "paused with its node"}})
+		t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeKubeletStopped, Object: "node " + n.Name, Detail: map[string]string{"how": "paused with its node"}})
 	}
 	return nil
 }

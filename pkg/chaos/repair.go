@@ -19,6 +19,7 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // spareLife is how long the spare certificate is valid: long enough that a node
@@ -143,7 +144,7 @@ func (r *run) snapshot(ctx context.Context, when string) map[string]map[string]s
 	for _, object := range slices.Sorted(maps.Keys(state)) {
 		d := maps.Clone(state[object])
 		d["when"] = when
-		r.fact(judge.TypeSnapshot, object, d)
+		r.fact(timeline.TypeSnapshot, object, d)
 	}
 	return state
 }
@@ -175,7 +176,7 @@ crictl ps -o json | jq -r '[.containers[] | select(.metadata.name | IN("kube-con
 	}
 	for line := range strings.Lines(out) {
 		if name, id, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			r.fact(judge.TypeController, name, map[string]string{"id": id})
+			r.fact(timeline.TypeController, name, map[string]string{"id": id})
 		}
 	}
 }
@@ -520,33 +521,33 @@ func (r *run) putRight(ctx context.Context) {
 	defer cancel()
 	r.phase("undo")
 	if err := r.settle(ctx); err != nil {
-		r.fact(judge.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
+		r.fact(timeline.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
 	}
 	_, out, err := r.take(ctx, "undo")
 	if err != nil {
-		r.fact(judge.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
+		r.fact(timeline.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
 	} else {
-		r.rec.Emit(observe.Event{Stamp: lastStamp(out), Source: "run", Type: judge.TypeUndone})
+		r.rec.Emit(timeline.Event{Stamp: lastStamp(out), Source: "run", Type: timeline.TypeUndone})
 	}
 	if k, ok := r.fault.(Keeper); ok {
 		if err := k.Kept(ctx, r.target); err != nil {
-			r.fact(judge.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
+			r.fact(timeline.TypeStepFailed, "undo", map[string]string{"why": err.Error()})
 		}
 	}
 	r.phase("repair")
 	steps, out, repairErr := r.take(ctx, "repair")
 	if repairErr != nil {
-		r.fact(judge.TypeStepFailed, "repair", map[string]string{"why": repairErr.Error()})
+		r.fact(timeline.TypeStepFailed, "repair", map[string]string{"why": repairErr.Error()})
 	}
 	for i, s := range steps {
 		if at, perr := observe.ParseEpoch(out[i]); perr == nil {
-			r.rec.Emit(observe.Event{Stamp: at, Source: "run", Type: judge.TypeRepaired, Object: "node " + s.On})
+			r.rec.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeRepaired, Object: "node " + s.On})
 		}
 	}
 	var missing string
 	healErr := r.wait(ctx, recoverDeadline, func(f *judge.Fold) bool { missing = f.Unhealed(); return missing == "" })
 	if healErr != nil {
-		r.fact(judge.TypeNotHealed, "", map[string]string{"why": missing})
+		r.fact(timeline.TypeNotHealed, "", map[string]string{"why": missing})
 	}
 	r.stopAlive()
 	if err == nil && repairErr == nil && healErr == nil {
@@ -571,7 +572,7 @@ func (r *run) take(ctx context.Context, kind string) ([]Step, []string, error) {
 			detail["why"] = err.Error()
 			errs = append(errs, err)
 		}
-		r.fact(judge.TypeStep, "node "+s.On, detail)
+		r.fact(timeline.TypeStep, "node "+s.On, detail)
 		last = append(last, out...)
 	}
 	return steps, last, errors.Join(errs...)
@@ -580,7 +581,7 @@ func (r *run) take(ctx context.Context, kind string) ([]Step, []string, error) {
 // clean removes what the run itself put into the nodes, the copy of the journal last.
 func (r *run) clean(ctx context.Context) {
 	if _, _, err := r.take(ctx, "clean"); err != nil {
-		r.fact(judge.TypeStepFailed, "clean", map[string]string{"why": err.Error()})
+		r.fact(timeline.TypeStepFailed, "clean", map[string]string{"why": err.Error()})
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 
 	certv1 "k8s.io/api/certificates/v1"
 
-	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // rotationOff starts the target's kubelet with rotateCertificates false: it never
@@ -60,7 +60,7 @@ func (f *rotationOff) Inject(ctx context.Context, t *Target) error {
 			t.injected(stopped, "the kubelet runs with rotateCertificates false")
 		}
 		t.installed(n, started, shortFile, pem)
-		t.Emit(observe.Event{Stamp: started, Source: "run", Type: judge.TypeKubeletStarted, Object: "node " + n.Name})
+		t.Emit(timeline.Event{Stamp: started, Source: "run", Type: timeline.TypeKubeletStarted, Object: "node " + n.Name})
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (t *Target) firstOf(times map[string]time.Time) time.Time {
 // by now: after 90 % of its certificate's life, or at its start where that was over,
 // which takes up to 5 s. inFile says whether rotation is off in its configuration file.
 func lateToAsk(ctx context.Context, n Node, started, now time.Time) (late, inFile bool, err error) {
-	out, err := n.script(ctx, nil, "grep -q '^rotateCertificates: false' "+kubeletConfig+" && echo off || echo on\nsed -n '/BEGIN CERT/,/END CERT/p' "+observe.CurrentCertificate)
+	out, err := n.script(ctx, nil, "grep -q '^rotateCertificates: false' "+kubeletConfig+" && echo off || echo on\nsed -n '/BEGIN CERT/,/END CERT/p' "+timeline.CurrentCertificate)
 	if err != nil {
 		return false, false, fmt.Errorf("looking at the configuration of %s: %w", n.Name, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // Options say how to run an experiment.
@@ -203,7 +204,7 @@ func roomFor(dir string, size int) error {
 }
 
 // see is told of every event: it keeps the live fold and tells of milestones.
-func (r *run) see(e observe.Event) {
+func (r *run) see(e timeline.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fold == nil {
@@ -228,11 +229,11 @@ func (r *run) say(format string, args ...any) { r.update(Update{Text: fmt.Sprint
 
 // fact records what the run itself did or saw.
 func (r *run) fact(typ, object string, detail map[string]string) {
-	r.rec.Emit(observe.Event{Source: "run", Type: typ, Object: object, Detail: detail})
+	r.rec.Emit(timeline.Event{Source: "run", Type: typ, Object: object, Detail: detail})
 }
 
 func (r *run) phase(name string) {
-	r.fact(judge.TypePhase, name, nil)
+	r.fact(timeline.TypePhase, name, nil)
 	r.update(Update{Phase: name})
 }
 
@@ -284,7 +285,7 @@ func (r *run) copyJournal(ctx context.Context) error {
 // later, and only the kubelet is stopped now.
 func (r *run) inject(ctx context.Context) error {
 	if r.fault == nil {
-		r.fact(judge.TypeMeasuring, "", nil)
+		r.fact(timeline.TypeMeasuring, "", nil)
 		return nil
 	}
 	spec := r.exp.Spec.Fault
@@ -309,7 +310,7 @@ func (r *run) inject(ctx context.Context) error {
 		r.target.injected(stopped[0], "the kubelet is stopped")
 	}
 	for i, n := range r.target.Nodes {
-		r.rec.Emit(observe.Event{Stamp: stopped[i], Source: "run", Type: judge.TypeKubeletStopped, Object: "node " + n.Name})
+		r.rec.Emit(timeline.Event{Stamp: stopped[i], Source: "run", Type: timeline.TypeKubeletStopped, Object: "node " + n.Name})
 	}
 	return nil
 }
@@ -346,5 +347,5 @@ func (r *run) strike(ctx context.Context) error {
 
 func (r *run) injectFailed(err error) {
 	r.say("injecting: %v", err)
-	r.fact(judge.TypeInjectFailed, "", map[string]string{"why": err.Error()})
+	r.fact(timeline.TypeInjectFailed, "", map[string]string{"why": err.Error()})
 }

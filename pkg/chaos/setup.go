@@ -19,6 +19,7 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // setUp makes the cluster, reads what is in force there, and writes the header.
@@ -276,5 +277,5 @@ func (r *run) open() error {
 		return fmt.Errorf("writing the configuration: %w", err)
 	}
 	r.opened = true
-	return r.rec.Open(filepath.Join(r.dir, "timeline.jsonl"), observe.Header{RunID: r.id, Experiment: exp, Config: cfg})
+	return r.rec.Open(filepath.Join(r.dir, "timeline.jsonl"), timeline.Header{RunID: r.id, Experiment: exp, Config: cfg})
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // faultOf reads a fault as it stands in an experiment.
@@ -21,7 +21,7 @@ func faultOf(t *testing.T, text string) FaultPlan {
 	return p
 }
 
-func foldOf(t *testing.T, cfg *Config, fault string, events ...observe.Event) *Fold {
+func foldOf(t *testing.T, cfg *Config, fault string, events ...timeline.Event) *Fold {
 	t.Helper()
 	f, err := NewFold(cfg, faultOf(t, fault), start)
 	if err != nil {
@@ -33,37 +33,37 @@ func foldOf(t *testing.T, cfg *Config, fault string, events ...observe.Event) *F
 	return f
 }
 
-func did(at float64, typ string) observe.Event { return seen("run", at, typ, "") }
+func did(at float64, typ string) timeline.Event { return seen("run", at, typ, "") }
 
-func stoppedOn(at float64, node string) observe.Event {
-	return seen("run", at, TypeKubeletStopped, "node "+node)
+func stoppedOn(at float64, node string) timeline.Event {
+	return seen("run", at, timeline.TypeKubeletStopped, "node "+node)
 }
 
 // leads is a renewal of the Lease of the controllers' election.
-func leads(at float64, holder string) observe.Event {
+func leads(at float64, holder string) timeline.Event {
 	return audit(at, "update", "leases kube-controller-manager", "code=200", "ns=kube-system", "holder="+holder)
 }
 
-func asks(at float64, node string, kv ...string) observe.Event {
+func asks(at float64, node string, kv ...string) timeline.Event {
 	return audit(at, "create", "certificatesigningrequests", append([]string{"code=201", "agent=kubelet", "user=system:node:" + node}, kv...)...)
 }
 
-func asksSeen(at float64, node, name string) observe.Event {
+func asksSeen(at float64, node, name string) timeline.Event {
 	return seen("watch", at, "added", "certificatesigningrequests "+name, "user=system:node:"+node, "state=Pending")
 }
 
 // decides is what the audit log has of an approver, a denier or the signer.
-func decides(at float64, sub, name, condition string, kv ...string) observe.Event {
+func decides(at float64, sub, name, condition string, kv ...string) timeline.Event {
 	return audit(at, "update", "certificatesigningrequests/"+sub+" "+name, append([]string{"code=200", "condition=" + condition}, kv...)...)
 }
 
 // awaits is how a kubelet waits for its own request; its response may be complete
 // long after the answer.
-func awaits(at float64, verb, node, name string) observe.Event {
+func awaits(at float64, verb, node, name string) timeline.Event {
 	return audit(at, verb, "certificatesigningrequests "+name, "code=200", "agent=kubelet", "user=system:node:"+node)
 }
 
-func rotatedTo(at float64, node, cred string) observe.Event {
+func rotatedTo(at float64, node, cred string) timeline.Event {
 	e := certificate(at, node, "/pki/kubelet-client-2026-01-02-03-04-05.pem", start.Add(time.Hour))
 	e.Detail["cred"] = cred
 	return e
@@ -90,11 +90,11 @@ func TestWindowsOfFaults(t *testing.T) {
 	again := Key{NoExecuteTainted, "w1", Again}
 	tainted := taint(80, "w1", both(unreachable))
 	one := func(from, to float64) []Interval { return []Interval{{from, to, ""}} }
-	silent := []observe.Event{renewal(10, "w1"), refused(20, "401", "leases w1")}
+	silent := []timeline.Event{renewal(10, "w1"), refused(20, "401", "leases w1")}
 	nextPass := []Interval{{50, 56.05, "next pass"}}
 	for name, tc := range map[string]struct {
 		fault  string
-		events []observe.Event
+		events []timeline.Event
 		key    Key
 		after  Key
 		class  string
@@ -121,17 +121,17 @@ func TestWindowsOfFaults(t *testing.T) {
 		"a new leader approves what waits":        {stopped, nil, key(CSRApproved), key(ControllerLeads), Derived, one(0, 6)},
 
 		// Attempts are 0.2, 0.6, 1.4, 3, 6.2, 12.6, 25.4 s after the request.
-		"8 s after the request":                    {late, []observe.Event{asks(10, "w1"), did(18, TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, one(12.6, 13.6)},
-		"20 s after the request":                   {late, []observe.Event{asks(10, "w1"), did(30, TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, one(25.4, 26.4)},
-		"just before an attempt":                   {late, []observe.Event{asks(10, "w1"), did(22, TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, []Interval{{12.6, 13.6, ""}, {25.4, 26.4, ""}}},
-		"just after an attempt":                    {late, []observe.Event{asks(10, "w1"), did(22.7, TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, one(25.4, 26.4)},
-		"more than a second before":                {late, []observe.Event{asks(10, "w1"), did(21.5, TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, one(12.6, 13.6)},
-		"early, when attempts are dense":           {late, []observe.Event{asks(10, "w1"), did(10.5, TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, []Interval{{0.6, 1.6, ""}, {1.4, 2.4, ""}, {3, 4, ""}}},
-		"before the request":                       {late, []observe.Event{did(8, TypeReleased), asks(10, "w1")}, key(CSRApproved), key(CSRCreated), Derived, one(0, 1)},
-		"a request that is touched is not waited":  {touched, []observe.Event{asks(10, "w1"), did(18, TypeReleased)}, key(CSRApproved), key(FaultReleased), Derived, one(0, 2)},
+		"8 s after the request":                    {late, []timeline.Event{asks(10, "w1"), did(18, timeline.TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, one(12.6, 13.6)},
+		"20 s after the request":                   {late, []timeline.Event{asks(10, "w1"), did(30, timeline.TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, one(25.4, 26.4)},
+		"just before an attempt":                   {late, []timeline.Event{asks(10, "w1"), did(22, timeline.TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, []Interval{{12.6, 13.6, ""}, {25.4, 26.4, ""}}},
+		"just after an attempt":                    {late, []timeline.Event{asks(10, "w1"), did(22.7, timeline.TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, one(25.4, 26.4)},
+		"more than a second before":                {late, []timeline.Event{asks(10, "w1"), did(21.5, timeline.TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, one(12.6, 13.6)},
+		"early, when attempts are dense":           {late, []timeline.Event{asks(10, "w1"), did(10.5, timeline.TypeReleased)}, key(CSRApproved), key(CSRCreated), Derived, []Interval{{0.6, 1.6, ""}, {1.4, 2.4, ""}, {3, 4, ""}}},
+		"before the request":                       {late, []timeline.Event{did(8, timeline.TypeReleased), asks(10, "w1")}, key(CSRApproved), key(CSRCreated), Derived, one(0, 1)},
+		"a request that is touched is not waited":  {touched, []timeline.Event{asks(10, "w1"), did(18, timeline.TypeReleased)}, key(CSRApproved), key(FaultReleased), Derived, one(0, 2)},
 		"a touch can be foretold":                  {touched, nil, key(CSRApproved), key(FaultReleased), Derived, one(0, 2)},
-		"an attempt cannot":                        {late, []observe.Event{asks(10, "w1")}, key(CSRApproved), key(FaultReleased), Ordered, nil},
-		"the signer's attempts count from its own": {signer, []observe.Event{asks(9, "w1"), asksSeen(9.9, "w1", "c"), decides(10, "approval", "c", "Approved"), did(18, TypeReleased)}, key(CSRIssued), key(CSRApproved), Derived, one(12.6, 13.6)},
+		"an attempt cannot":                        {late, []timeline.Event{asks(10, "w1")}, key(CSRApproved), key(FaultReleased), Ordered, nil},
+		"the signer's attempts count from its own": {signer, []timeline.Event{asks(9, "w1"), asksSeen(9.9, "w1", "c"), decides(10, "approval", "c", "Approved"), did(18, timeline.TypeReleased)}, key(CSRIssued), key(CSRApproved), Derived, one(12.6, 13.6)},
 		"the signer is foretold as the approver":   {signer, nil, key(CSRIssued), key(FaultReleased), Ordered, nil},
 		"the signer is touched as the approver": {`{"type":"signer-off","certificate":{"mint":"40s"},"release":{"after":"ReadyUnknown","touch":true}}`, nil,
 			key(CSRIssued), key(FaultReleased), Derived, one(0, 2)},
@@ -139,7 +139,7 @@ func TestWindowsOfFaults(t *testing.T) {
 		"a signer that was not off acts at once":   {late, nil, key(CSRIssued), key(CSRApproved), Derived, one(0, 2)},
 		"the next certificate, after a restart":    {denied, nil, key(CSRCreated), key(KubeletStarted), Derived, one(0, 5)},
 		"the next certificate, foretold":           {rotates, nil, key(CSRCreated), key(KubeletStarted), Derived, one(41, 56)},
-		"the next certificate, of the one on disk": {rotates, []observe.Event{dated(7, "/pki/flatline-short.pem", 7, 67)}, key(CSRCreated), key(FaultInjected), Derived, one(44, 58)},
+		"the next certificate, of the one on disk": {rotates, []timeline.Event{dated(7, "/pki/flatline-short.pem", 7, 67)}, key(CSRCreated), key(FaultInjected), Derived, one(44, 58)},
 
 		// A ten-second tick, then the next request: I = 10.9.
 		"a certificate in use":                  {rotates, nil, key(CertificateInUse), key(CertificateRotated), Derived, one(0, 21.9)},
@@ -169,16 +169,16 @@ func TestWindowsOfFaults(t *testing.T) {
 		"a controller that dies later marked it": {killed, nil, key(ReadyUnknown), key(LeaseStalled), Derived, nextPass},
 
 		"the taint that is set anew":                         {killed, nil, again, key(ControllerLeads), Derived, one(0, 6.5)},
-		"a toleration begins anew":                           {killed, []observe.Event{tainted, did(83, TypeStopped)}, evicted("30s"), again, Derived, one(30, 31.5)},
-		"a toleration that was over does not":                {killed, []observe.Event{tainted, did(110, TypeStopped)}, evicted("30s"), key(NoExecuteTainted), Derived, one(30, 31)},
-		"a toleration whose last instant it was":             {killed, []observe.Event{tainted, did(109.9, TypeStopped)}, evicted("30s"), again, Derived, one(30, 31.5)},
-		"who tolerates nothing is gone":                      {killed, []observe.Event{tainted, did(83, TypeStopped)}, evicted("0s"), key(NoExecuteTainted), Derived, one(0, 1)},
-		"a controller that died before the taint":            {killed, []observe.Event{did(70, TypeStopped), tainted}, evicted("30s"), key(NoExecuteTainted), Derived, one(30, 31)},
-		"nobody has died yet":                                {killed, []observe.Event{tainted}, evicted("30s"), key(NoExecuteTainted), Derived, one(30, 31)},
+		"a toleration begins anew":                           {killed, []timeline.Event{tainted, did(83, timeline.TypeStopped)}, evicted("30s"), again, Derived, one(30, 31.5)},
+		"a toleration that was over does not":                {killed, []timeline.Event{tainted, did(110, timeline.TypeStopped)}, evicted("30s"), key(NoExecuteTainted), Derived, one(30, 31)},
+		"a toleration whose last instant it was":             {killed, []timeline.Event{tainted, did(109.9, timeline.TypeStopped)}, evicted("30s"), again, Derived, one(30, 31.5)},
+		"who tolerates nothing is gone":                      {killed, []timeline.Event{tainted, did(83, timeline.TypeStopped)}, evicted("0s"), key(NoExecuteTainted), Derived, one(0, 1)},
+		"a controller that died before the taint":            {killed, []timeline.Event{did(70, timeline.TypeStopped), tainted}, evicted("30s"), key(NoExecuteTainted), Derived, one(30, 31)},
+		"nobody has died yet":                                {killed, []timeline.Event{tainted}, evicted("30s"), key(NoExecuteTainted), Derived, one(30, 31)},
 		"a toleration, foretold":                             {killed, nil, evicted("30s"), again, Derived, one(30, 31.5)},
 		"no toleration, foretold":                            {killed, nil, evicted("0s"), key(NoExecuteTainted), Derived, one(0, 1)},
 		"a toleration where nobody is killed":                {stoppedDead, nil, evicted("30s"), key(NoExecuteTainted), Derived, one(30, 31)},
-		"a manifest that goes between taint and its end":     {stoppedDead, []observe.Event{tainted, did(83, TypeStopped)}, evicted("30s"), again, Derived, one(30, 31.5)},
+		"a manifest that goes between taint and its end":     {stoppedDead, []timeline.Event{tainted, did(83, timeline.TypeStopped)}, evicted("30s"), again, Derived, one(30, 31.5)},
 		"the fault comes after the injection":                {killed, nil, key(FaultStruck), key(FaultInjected), Ordered, nil},
 		"a release comes after it too":                       {late, nil, key(FaultReleased), key(FaultInjected), Ordered, nil},
 		"so does the end of the controller":                  {stopped, nil, key(ControllerStopped), key(FaultInjected), Ordered, nil},
@@ -190,7 +190,7 @@ func TestWindowsOfFaults(t *testing.T) {
 		"a replacement is of the eviction of its toleration": {killed, nil, Key{ReplacementReady, "w1", "30s"}, evicted("30s"), Budget, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := foldOf(t, testConfig("v1.37.2"), tc.fault, append([]observe.Event{injected(5)}, tc.events...)...)
+			f := foldOf(t, testConfig("v1.37.2"), tc.fault, append([]timeline.Event{injected(5)}, tc.events...)...)
 			w := f.windowOf(tc.key).rounded()
 			if w.Class != tc.class || w.after != tc.after || !slices.Equal(w.Intervals, tc.want) {
 				t.Errorf("%s window %v after %v, want %s %v after %v", w.Class, w.Intervals, w.after, tc.class, tc.want, tc.after)
@@ -203,7 +203,7 @@ func TestWindowsOfFaults(t *testing.T) {
 }
 
 // dated is a certificate whose whole life is known.
-func dated(at float64, file string, from, to float64) observe.Event {
+func dated(at float64, file string, from, to float64) timeline.Event {
 	e := certificate(at, "w1", file, start.Add(sec(to)))
 	e.Detail["notBefore"] = start.Add(sec(from)).Format(time.RFC3339)
 	return e
@@ -242,19 +242,19 @@ func TestWhatAFaultIs(t *testing.T) {
 // What only the repair brought back was not healed by the node.
 func TestAWayBackThatTheRepairBegan(t *testing.T) {
 	const released = `{"type":"csr-denied","certificate":{"mint":"40s"},"release":{"after":"CSRCreated","plus":"605s","touch":true}}`
-	back := func(at float64) []observe.Event {
-		return []observe.Event{rotatedTo(at, "w1", "new"), renewal(at, "w1"), status(at, "w1", "True")}
+	back := func(at float64) []timeline.Event {
+		return []timeline.Event{rotatedTo(at, "w1", "new"), renewal(at, "w1"), status(at, "w1", "True")}
 	}
-	repaired := seen("run", 660, TypeRepaired, "node w1")
+	repaired := seen("run", 660, timeline.TypeRepaired, "node w1")
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		inside bool
 	}{
 		"by itself":     {append(back(612), repaired), true},
-		"by the repair": {append([]observe.Event{repaired}, back(661)...), false},
+		"by the repair": {append([]timeline.Event{repaired}, back(661)...), false},
 	} {
-		f := foldOf(t, testConfig("v1.37.2"), released, append([]observe.Event{certificate(1, "w1", "/a.pem", start.Add(45*time.Second)), injected(5), nodeSeen(6, "w1", "True", "none"), renewal(10, "w1"),
-			refused(45, "401", "leases w1"), status(100, "w1", "Unknown"), asksSeen(600, "w1", "c"), did(611, TypeReleased), decides(611.5, "status", "c", "Approved")}, tc.events...)...)
+		f := foldOf(t, testConfig("v1.37.2"), released, append([]timeline.Event{certificate(1, "w1", "/a.pem", start.Add(45*time.Second)), injected(5), nodeSeen(6, "w1", "True", "none"), renewal(10, "w1"),
+			refused(45, "401", "leases w1"), status(100, "w1", "Unknown"), asksSeen(600, "w1", "c"), did(611, timeline.TypeReleased), decides(611.5, "status", "c", "Approved")}, tc.events...)...)
 		for _, way := range []string{CertificateRotated, LeaseResumed, ReadyTrue} {
 			m, ok := f.Get(Key{way, "w1", ""})
 			if !ok {
@@ -268,7 +268,7 @@ func TestAWayBackThatTheRepairBegan(t *testing.T) {
 }
 
 func TestRequestsAreNumbered(t *testing.T) {
-	before := []observe.Event{asks(3, "w1"), injected(5)}
+	before := []timeline.Event{asks(3, "w1"), injected(5)}
 	f := foldOf(t, testConfig("v1.37.2"), `{"type":"csr-refused"}`, append(before, asks(10, "w1"), asksSeen(10.1, "w1", "a"), asks(12.5, "w1"), asksSeen(12.6, "w1", "b"), asks(17, "w1"), asksSeen(17.1, "w1", "c"))...)
 	f.at(t, CSRCreated, "w1", "", 10, "audit")
 	if m := f.at(t, CSRRepeated, "w1", "2", 12.5, "audit"); m.Seen["watch"] != sec(12.6) {
@@ -278,29 +278,29 @@ func TestRequestsAreNumbered(t *testing.T) {
 	f.at(t, CSRRepeated, "w1", "1", -1, "")
 	f.at(t, CSRRepeated, "w1", "4", -1, "")
 	// What follows the undo is the repair's.
-	f.Add(did(20, TypeUndone))
+	f.Add(did(20, timeline.TypeUndone))
 	f.Add(asks(21, "w1"))
 	f.Add(asksSeen(21.1, "w1", "d"))
 	f.at(t, CSRRepeated, "w1", "4", -1, "")
 
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		number string
 		at     float64
 		source string
 	}{
 		// Each source counts what it has seen; the audit log's count is not mixed up
 		// with the watch's.
-		"the audit log missed the first": {[]observe.Event{asksSeen(10.1, "w1", "a"), asks(12.5, "w1"), asksSeen(12.6, "w1", "b"), asks(17, "w1"), asksSeen(17.1, "w1", "c")}, "2", 12.6, "watch"},
-		"nobody else saw the third":      {[]observe.Event{asksSeen(10.1, "w1", "a"), asks(12.5, "w1"), asksSeen(12.6, "w1", "b"), asks(17, "w1"), asksSeen(17.1, "w1", "c")}, "3", 17.1, "watch"},
-		"the watch saw one only":         {[]observe.Event{asks(10, "w1"), asksSeen(10.1, "w1", "a"), asks(12.5, "w1")}, "2", 12.5, "audit"},
-		"one that is changed is one":     {[]observe.Event{asksSeen(10.1, "w1", "a"), seen("watch", 11, "modified", "certificatesigningrequests a", "user=system:node:w1", "state=Denied"), asksSeen(12, "w1", "a")}, "2", -1, ""},
-		"one in a list is of before":     {[]observe.Event{seen("watch", 10, "listed", "certificatesigningrequests a", "user=system:node:w1", "state=Pending"), asksSeen(12, "w1", "b")}, "2", -1, ""},
-		"a refused request is none":      {[]observe.Event{asks(10, "w1"), asks(12.5, "w1", "code=403")}, "2", -1, ""},
-		"a serving certificate is none":  {[]observe.Event{asks(10, "w1"), asks(12.5, "w1", "signer=kubernetes.io/kubelet-serving")}, "2", -1, ""},
-		"another node's is none":         {[]observe.Event{asks(10, "w1"), asks(12.5, "w2")}, "2", -1, ""},
+		"the audit log missed the first": {[]timeline.Event{asksSeen(10.1, "w1", "a"), asks(12.5, "w1"), asksSeen(12.6, "w1", "b"), asks(17, "w1"), asksSeen(17.1, "w1", "c")}, "2", 12.6, "watch"},
+		"nobody else saw the third":      {[]timeline.Event{asksSeen(10.1, "w1", "a"), asks(12.5, "w1"), asksSeen(12.6, "w1", "b"), asks(17, "w1"), asksSeen(17.1, "w1", "c")}, "3", 17.1, "watch"},
+		"the watch saw one only":         {[]timeline.Event{asks(10, "w1"), asksSeen(10.1, "w1", "a"), asks(12.5, "w1")}, "2", 12.5, "audit"},
+		"one that is changed is one":     {[]timeline.Event{asksSeen(10.1, "w1", "a"), seen("watch", 11, "modified", "certificatesigningrequests a", "user=system:node:w1", "state=Denied"), asksSeen(12, "w1", "a")}, "2", -1, ""},
+		"one in a list is of before":     {[]timeline.Event{seen("watch", 10, "listed", "certificatesigningrequests a", "user=system:node:w1", "state=Pending"), asksSeen(12, "w1", "b")}, "2", -1, ""},
+		"a refused request is none":      {[]timeline.Event{asks(10, "w1"), asks(12.5, "w1", "code=403")}, "2", -1, ""},
+		"a serving certificate is none":  {[]timeline.Event{asks(10, "w1"), asks(12.5, "w1", "signer=kubernetes.io/kubelet-serving")}, "2", -1, ""},
+		"another node's is none":         {[]timeline.Event{asks(10, "w1"), asks(12.5, "w2")}, "2", -1, ""},
 	} {
-		foldOf(t, testConfig("v1.37.2"), `{"type":"csr-refused"}`, append([]observe.Event{injected(5)}, tc.events...)...).at(t, CSRRepeated, "w1", tc.number, tc.at, tc.source)
+		foldOf(t, testConfig("v1.37.2"), `{"type":"csr-refused"}`, append([]timeline.Event{injected(5)}, tc.events...)...).at(t, CSRRepeated, "w1", tc.number, tc.at, tc.source)
 		if t.Failed() {
 			t.Fatalf("%s", name)
 		}
@@ -313,27 +313,27 @@ func TestRequestsAreNumbered(t *testing.T) {
 }
 
 func TestACertificateIsInUseFromItsFirstRequestOn(t *testing.T) {
-	uses := func(at float64, ip, cred string, kv ...string) observe.Event {
+	uses := func(at float64, ip, cred string, kv ...string) timeline.Event {
 		return audit(at, "get", "nodes w1", append([]string{"code=200", "agent=kubelet", "ip=" + ip, "cred=" + cred}, kv...)...)
 	}
 	const w1, w2 = "10.0.0.2", "10.0.0.3"
 	for name, tc := range map[string]struct {
 		node   string
-		events []observe.Event
+		events []timeline.Event
 		at     float64
 	}{
-		"the first request counts":          {"w1", []observe.Event{rotatedTo(20, "w1", "new"), uses(25, w1, "new"), uses(26, w1, "new")}, 25},
-		"its line may be read first":        {"w1", []observe.Event{uses(20.5, w1, "new"), rotatedTo(20.3, "w1", "new")}, 20.5},
-		"the old one is not meant":          {"w1", []observe.Event{rotatedTo(20, "w1", "new"), uses(25, w1, "old")}, -1},
-		"another program is not meant":      {"w1", []observe.Event{rotatedTo(20, "w1", "new"), uses(25, w1, "new", "agent=kubectl")}, -1},
-		"another node is not meant":         {"w1", []observe.Event{rotatedTo(20, "w1", "new"), uses(25, w2, "new")}, -1},
-		"a request without one":             {"w1", []observe.Event{rotatedTo(20, "w1", ""), uses(25, w1, "")}, -1},
-		"the last one it rotated to":        {"w1", []observe.Event{rotatedTo(20, "w1", "new"), rotatedTo(21, "w1", "newer"), uses(25, w1, "new"), uses(26, w1, "newer")}, 26},
-		"the first that was used, for good": {"w1", []observe.Event{rotatedTo(20, "w1", "new"), uses(25, w1, "new"), rotatedTo(30, "w1", "newer"), uses(36, w1, "newer")}, 25},
-		"a control node rotates unnoticed":  {"w2", []observe.Event{rotatedTo(20, "w2", "new"), uses(25, w2, "new")}, -1},
+		"the first request counts":          {"w1", []timeline.Event{rotatedTo(20, "w1", "new"), uses(25, w1, "new"), uses(26, w1, "new")}, 25},
+		"its line may be read first":        {"w1", []timeline.Event{uses(20.5, w1, "new"), rotatedTo(20.3, "w1", "new")}, 20.5},
+		"the old one is not meant":          {"w1", []timeline.Event{rotatedTo(20, "w1", "new"), uses(25, w1, "old")}, -1},
+		"another program is not meant":      {"w1", []timeline.Event{rotatedTo(20, "w1", "new"), uses(25, w1, "new", "agent=kubectl")}, -1},
+		"another node is not meant":         {"w1", []timeline.Event{rotatedTo(20, "w1", "new"), uses(25, w2, "new")}, -1},
+		"a request without one":             {"w1", []timeline.Event{rotatedTo(20, "w1", ""), uses(25, w1, "")}, -1},
+		"the last one it rotated to":        {"w1", []timeline.Event{rotatedTo(20, "w1", "new"), rotatedTo(21, "w1", "newer"), uses(25, w1, "new"), uses(26, w1, "newer")}, 26},
+		"the first that was used, for good": {"w1", []timeline.Event{rotatedTo(20, "w1", "new"), uses(25, w1, "new"), rotatedTo(30, "w1", "newer"), uses(36, w1, "newer")}, 25},
+		"a control node rotates unnoticed":  {"w2", []timeline.Event{rotatedTo(20, "w2", "new"), uses(25, w2, "new")}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := []observe.Event{certificate(1, "w1", "/a.pem", start.Add(time.Hour)), certificate(1, "w2", "/a.pem", start.Add(time.Hour)), uses(2, w1, "old"), injected(5)}
+			before := []timeline.Event{certificate(1, "w1", "/a.pem", start.Add(time.Hour)), certificate(1, "w2", "/a.pem", start.Add(time.Hour)), uses(2, w1, "old"), injected(5)}
 			f := foldOf(t, testConfig("v1.37.2"), `{"type":"rotation"}`, append(before, tc.events...)...)
 			if m := f.at(t, CertificateInUse, tc.node, "", tc.at, "audit"); tc.at >= 0 && !strings.HasPrefix(m.Note, "certificate new") {
 				t.Errorf("note %q", m.Note)
@@ -344,27 +344,27 @@ func TestACertificateIsInUseFromItsFirstRequestOn(t *testing.T) {
 
 // I is 10.9 s; a new connection takes 1.5 s more, a start 5 s.
 func TestALateRenewal(t *testing.T) {
-	started := seen("run", 6, TypeKubeletStarted, "node w1")
+	started := seen("run", 6, timeline.TypeKubeletStarted, "node w1")
 	for name, tc := range map[string]struct {
 		node   string
-		events []observe.Event
+		events []timeline.Event
 		at     float64
 	}{
-		"in time":                        {"w1", []observe.Event{renewal(10, "w1"), renewal(22.4, "w1")}, -1},
-		"late":                           {"w1", []observe.Event{renewal(10, "w1"), renewal(22.401, "w1")}, 22.401},
-		"in time after a start":          {"w1", []observe.Event{started, renewal(10, "w1"), renewal(25.9, "w1")}, -1},
-		"late after a start":             {"w1", []observe.Event{started, renewal(10, "w1"), renewal(25.901, "w1")}, 25.901},
-		"another node's start":           {"w1", []observe.Event{seen("run", 6, TypeKubeletStarted, "node w2"), renewal(10, "w1"), renewal(22.401, "w1")}, 22.401},
-		"over the injection":             {"w1", []observe.Event{renewal(15, "w1")}, -1},
-		"late over the injection":        {"w1", []observe.Event{renewal(15.5, "w1")}, 15.5},
-		"the first late one":             {"w1", []observe.Event{renewal(10, "w1"), renewal(23, "w1"), renewal(40, "w1")}, 23},
-		"a watch may be late by itself":  {"w1", []observe.Event{renewalSeen(10, "w1"), renewalSeen(30, "w1")}, -1},
-		"a refused one is a stall":       {"w1", []observe.Event{renewal(10, "w1"), refused(20, "401", "leases w1"), renewal(40, "w1")}, -1},
-		"a silence is a stall":           {"w1", []observe.Event{renewal(10, "w1"), seen("run", 60.5, TypeWitness, ""), renewal(61, "w1")}, -1},
-		"a control node's is not judged": {"w2", []observe.Event{renewal(10, "w2"), renewal(40, "w2")}, -1},
+		"in time":                        {"w1", []timeline.Event{renewal(10, "w1"), renewal(22.4, "w1")}, -1},
+		"late":                           {"w1", []timeline.Event{renewal(10, "w1"), renewal(22.401, "w1")}, 22.401},
+		"in time after a start":          {"w1", []timeline.Event{started, renewal(10, "w1"), renewal(25.9, "w1")}, -1},
+		"late after a start":             {"w1", []timeline.Event{started, renewal(10, "w1"), renewal(25.901, "w1")}, 25.901},
+		"another node's start":           {"w1", []timeline.Event{seen("run", 6, timeline.TypeKubeletStarted, "node w2"), renewal(10, "w1"), renewal(22.401, "w1")}, 22.401},
+		"over the injection":             {"w1", []timeline.Event{renewal(15, "w1")}, -1},
+		"late over the injection":        {"w1", []timeline.Event{renewal(15.5, "w1")}, 15.5},
+		"the first late one":             {"w1", []timeline.Event{renewal(10, "w1"), renewal(23, "w1"), renewal(40, "w1")}, 23},
+		"a watch may be late by itself":  {"w1", []timeline.Event{renewalSeen(10, "w1"), renewalSeen(30, "w1")}, -1},
+		"a refused one is a stall":       {"w1", []timeline.Event{renewal(10, "w1"), refused(20, "401", "leases w1"), renewal(40, "w1")}, -1},
+		"a silence is a stall":           {"w1", []timeline.Event{renewal(10, "w1"), seen("run", 60.5, timeline.TypeWitness, ""), renewal(61, "w1")}, -1},
+		"a control node's is not judged": {"w2", []timeline.Event{renewal(10, "w2"), renewal(40, "w2")}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := foldOf(t, testConfig("v1.37.2"), `{"type":"rotation"}`, append([]observe.Event{renewal(3, "w1"), injected(5)}, tc.events...)...)
+			f := foldOf(t, testConfig("v1.37.2"), `{"type":"rotation"}`, append([]timeline.Event{renewal(3, "w1"), injected(5)}, tc.events...)...)
 			if m := f.at(t, RenewalLate, tc.node, "", tc.at, "audit"); tc.at >= 0 && !strings.HasSuffix(m.Note, " s after the one before") {
 				t.Errorf("note %q", m.Note)
 			}
@@ -374,18 +374,18 @@ func TestALateRenewal(t *testing.T) {
 
 func TestAnotherControllerLeads(t *testing.T) {
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		at     float64
 		holder string
 	}{
-		"the one that led before":            {[]observe.Event{leads(3, "a"), injected(5), leads(6, "a"), leads(9, "a")}, -1, ""},
-		"another":                            {[]observe.Event{leads(3, "a"), injected(5), leads(6, "a"), leads(30, "b"), leads(32, "b")}, 30, "b"},
-		"the first that was seen":            {[]observe.Event{injected(5), leads(30, "b")}, -1, ""},
-		"a change of before":                 {[]observe.Event{leads(1, "a"), leads(3, "b"), injected(5), leads(6, "b")}, -1, ""},
-		"the first change":                   {[]observe.Event{leads(3, "a"), injected(5), leads(30, "b"), leads(60, "c")}, 30, "b"},
-		"who is refused does not lead":       {[]observe.Event{leads(3, "a"), injected(5), audit(30, "update", "leases kube-controller-manager", "code=409", "holder=b")}, -1, ""},
-		"who gives it back does not":         {[]observe.Event{leads(3, "a"), injected(5), leads(30, "")}, -1, ""},
-		"the scheduler's election is not it": {[]observe.Event{leads(3, "a"), injected(5), audit(30, "update", "leases kube-scheduler", "code=200", "ns=kube-system", "holder=b")}, -1, ""},
+		"the one that led before":            {[]timeline.Event{leads(3, "a"), injected(5), leads(6, "a"), leads(9, "a")}, -1, ""},
+		"another":                            {[]timeline.Event{leads(3, "a"), injected(5), leads(6, "a"), leads(30, "b"), leads(32, "b")}, 30, "b"},
+		"the first that was seen":            {[]timeline.Event{injected(5), leads(30, "b")}, -1, ""},
+		"a change of before":                 {[]timeline.Event{leads(1, "a"), leads(3, "b"), injected(5), leads(6, "b")}, -1, ""},
+		"the first change":                   {[]timeline.Event{leads(3, "a"), injected(5), leads(30, "b"), leads(60, "c")}, 30, "b"},
+		"who is refused does not lead":       {[]timeline.Event{leads(3, "a"), injected(5), audit(30, "update", "leases kube-controller-manager", "code=409", "holder=b")}, -1, ""},
+		"who gives it back does not":         {[]timeline.Event{leads(3, "a"), injected(5), leads(30, "")}, -1, ""},
+		"the scheduler's election is not it": {[]timeline.Event{leads(3, "a"), injected(5), audit(30, "update", "leases kube-scheduler", "code=200", "ns=kube-system", "holder=b")}, -1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := foldOf(t, testConfig("v1.37.2"), `{"type":"kcm-killed"}`, tc.events...)
@@ -400,9 +400,9 @@ func TestAnotherControllerLeads(t *testing.T) {
 func TestWhatTheRunDidIsToldWithTheTargets(t *testing.T) {
 	cfg := testConfig("v1.37.2")
 	cfg.Target, cfg.ControlNodes = []string{"w1", "w2"}, []string{"cp"}
-	events := []observe.Event{stoppedOn(6, "w1"), stoppedOn(6.5, "w2"), seen("run", 7, TypeStruck, "", "what=the controller is frozen"),
-		seen("run", 8, TypeStopped, "kube-controller-manager", "id=0123456789abc"), did(9, TypeReleased)}
-	f := foldOf(t, cfg, `{"type":"kcm-frozen"}`, append([]observe.Event{injected(5)}, events...)...)
+	events := []timeline.Event{stoppedOn(6, "w1"), stoppedOn(6.5, "w2"), seen("run", 7, timeline.TypeStruck, "", "what=the controller is frozen"),
+		seen("run", 8, timeline.TypeStopped, "kube-controller-manager", "id=0123456789abc"), did(9, timeline.TypeReleased)}
+	f := foldOf(t, cfg, `{"type":"kcm-frozen"}`, append([]timeline.Event{injected(5)}, events...)...)
 	for _, node := range []string{"w1", "w2"} {
 		for name, want := range map[string]struct {
 			at   float64
@@ -417,7 +417,7 @@ func TestWhatTheRunDidIsToldWithTheTargets(t *testing.T) {
 	f.at(t, KubeletStopped, "w1", "", 6, "run")
 	f.at(t, KubeletStopped, "w2", "", 6.5, "run")
 	// What was done again is told once: the first time.
-	f.Add(did(20, TypeReleased))
+	f.Add(did(20, timeline.TypeReleased))
 	f.at(t, FaultReleased, "w1", "", 9, "run")
 
 	f = foldOf(t, cfg, `{"type":"kcm-frozen"}`, events...)
@@ -430,23 +430,23 @@ func TestWhatTheRunDidIsToldWithTheTargets(t *testing.T) {
 func TestTaintedAgain(t *testing.T) {
 	set, off := both(unreachable), unreachable+":NoSchedule"
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		at     float64
 		source string
 	}{
-		"seen by both":                     {[]observe.Event{taint(80, "w1", set), nodeSeen(80.1, "w1", "Unknown", set), taint(100, "w1", off), nodeSeen(100.1, "w1", "Unknown", off), taint(100.3, "w1", set), nodeSeen(100.4, "w1", "Unknown", set)}, 100.3, "audit"},
-		"seen by the watch alone":          {[]observe.Event{nodeSeen(80.1, "w1", "Unknown", set), nodeSeen(100.1, "w1", "Unknown", off), nodeSeen(100.4, "w1", "Unknown", set)}, 100.4, "watch"},
-		"the audit log missed the first":   {[]observe.Event{nodeSeen(80.1, "w1", "Unknown", set), taint(100, "w1", off), nodeSeen(100.1, "w1", "Unknown", off), taint(100.3, "w1", set), nodeSeen(100.4, "w1", "Unknown", set)}, 100.4, "watch"},
-		"the watch is late with the first": {[]observe.Event{taint(80, "w1", set), nodeSeen(81, "w1", "Unknown", set)}, -1, ""},
-		"it was never taken away":          {[]observe.Event{taint(80, "w1", set), taint(100, "w1", set)}, -1, ""},
-		"taken away and not set":           {[]observe.Event{taint(80, "w1", set), taint(100, "w1", off)}, -1, ""},
-		"the third time is the second":     {[]observe.Event{taint(80, "w1", set), taint(100, "w1", off), taint(100.3, "w1", set), taint(120, "w1", off), taint(120.3, "w1", set)}, 100.3, "audit"},
-		"after the repair it is another":   {[]observe.Event{taint(80, "w1", set), seen("run", 90, TypeRepaired, "node w1"), taint(100, "w1", off), taint(100.3, "w1", set)}, -1, ""},
-		"another node's":                   {[]observe.Event{taint(80, "w1", set), taint(81, "w2", set), taint(100, "w2", off), taint(100.3, "w2", set)}, -1, ""},
-		"NoSchedule alone":                 {[]observe.Event{taint(80, "w1", off), taint(100, "w1", "none"), taint(100.3, "w1", off)}, -1, ""},
+		"seen by both":                     {[]timeline.Event{taint(80, "w1", set), nodeSeen(80.1, "w1", "Unknown", set), taint(100, "w1", off), nodeSeen(100.1, "w1", "Unknown", off), taint(100.3, "w1", set), nodeSeen(100.4, "w1", "Unknown", set)}, 100.3, "audit"},
+		"seen by the watch alone":          {[]timeline.Event{nodeSeen(80.1, "w1", "Unknown", set), nodeSeen(100.1, "w1", "Unknown", off), nodeSeen(100.4, "w1", "Unknown", set)}, 100.4, "watch"},
+		"the audit log missed the first":   {[]timeline.Event{nodeSeen(80.1, "w1", "Unknown", set), taint(100, "w1", off), nodeSeen(100.1, "w1", "Unknown", off), taint(100.3, "w1", set), nodeSeen(100.4, "w1", "Unknown", set)}, 100.4, "watch"},
+		"the watch is late with the first": {[]timeline.Event{taint(80, "w1", set), nodeSeen(81, "w1", "Unknown", set)}, -1, ""},
+		"it was never taken away":          {[]timeline.Event{taint(80, "w1", set), taint(100, "w1", set)}, -1, ""},
+		"taken away and not set":           {[]timeline.Event{taint(80, "w1", set), taint(100, "w1", off)}, -1, ""},
+		"the third time is the second":     {[]timeline.Event{taint(80, "w1", set), taint(100, "w1", off), taint(100.3, "w1", set), taint(120, "w1", off), taint(120.3, "w1", set)}, 100.3, "audit"},
+		"after the repair it is another":   {[]timeline.Event{taint(80, "w1", set), seen("run", 90, timeline.TypeRepaired, "node w1"), taint(100, "w1", off), taint(100.3, "w1", set)}, -1, ""},
+		"another node's":                   {[]timeline.Event{taint(80, "w1", set), taint(81, "w2", set), taint(100, "w2", off), taint(100.3, "w2", set)}, -1, ""},
+		"NoSchedule alone":                 {[]timeline.Event{taint(80, "w1", off), taint(100, "w1", "none"), taint(100.3, "w1", off)}, -1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := foldOf(t, testConfig("v1.37.2"), `{"type":"kcm-killed"}`, append([]observe.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, tc.events...)...)
+			f := foldOf(t, testConfig("v1.37.2"), `{"type":"kcm-killed"}`, append([]timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, tc.events...)...)
 			f.at(t, NoExecuteTainted, "w1", Again, tc.at, tc.source)
 			f.at(t, NoScheduleTainted, "w1", Again, -1, "")
 			if m, ok := f.Get(Key{NoExecuteTainted, "w1", ""}); ok && m.At > sec(90) { // without a subject: the first
@@ -467,13 +467,13 @@ func TestATaintThatIsSetAgainSpendsAToken(t *testing.T) {
 }
 
 // timelineOf is a record of some events.
-func timelineOf(t *testing.T, fault string, events ...observe.Event) *observe.Timeline {
+func timelineOf(t *testing.T, fault string, events ...timeline.Event) *timeline.Timeline {
 	t.Helper()
 	cfg, err := json.Marshal(testConfig("v1.37.2"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &observe.Timeline{Header: observe.Header{Start: start, Config: cfg, Experiment: json.RawMessage(`{"metadata":{"name":"x"},"spec":{"fault":` + fault + `}}`)}, Events: events}
+	return &timeline.Timeline{Header: timeline.Header{Start: start, Config: cfg, Experiment: json.RawMessage(`{"metadata":{"name":"x"},"spec":{"fault":` + fault + `}}`)}, Events: events}
 }
 
 // The audit log names a request when it is decided, and its node only when that
@@ -482,28 +482,28 @@ func TestDecisionsFromTheAuditLog(t *testing.T) {
 	created, approved, issued := asks(10, "w1"), decides(10.1, "approval", "csr-1", "Approved"), decides(10.2, "status", "csr-1", "Approved")
 	denied := decides(10.1, "approval", "csr-1", "Denied")
 	for name, tc := range map[string]struct {
-		events                   []observe.Event
+		events                   []timeline.Event
 		approved, denied, issued float64
 	}{
-		"owned by a list before":            {[]observe.Event{created, awaits(10.05, "list", "w1", "csr-1"), approved, issued}, 10.1, -1, 10.2},
-		"owned by a watch that ends later":  {[]observe.Event{created, approved, issued, awaits(600, "watch", "w1", "csr-1")}, 10.1, -1, 10.2},
-		"denied, owned later":               {[]observe.Event{created, denied, awaits(10.3, "watch", "w1", "csr-1")}, -1, 10.1, -1},
-		"owned by nobody":                   {[]observe.Event{created, approved, issued}, -1, -1, -1},
-		"owned by another node":             {[]observe.Event{created, approved, issued, awaits(10.3, "watch", "w2", "csr-1")}, -1, -1, -1},
-		"another request":                   {[]observe.Event{created, approved, issued, awaits(10.3, "watch", "w1", "csr-2")}, -1, -1, -1},
-		"somebody looks with the kubelet's": {[]observe.Event{created, approved, issued, audit(10.3, "get", "certificatesigningrequests csr-1", "code=200", "agent=kubectl", "user=system:node:w1")}, -1, -1, -1},
-		"an administrator looks":            {[]observe.Event{created, approved, issued, audit(10.3, "watch", "certificatesigningrequests csr-1", "code=200", "agent=kubelet", "user=kubernetes-admin")}, -1, -1, -1},
-		"a decision that met a conflict":    {[]observe.Event{created, decides(10.1, "approval", "csr-1", "Approved", "code=409"), decides(10.2, "status", "csr-1", "Approved", "code=409"), awaits(10.3, "watch", "w1", "csr-1")}, -1, -1, -1},
-		"a signer that failed":              {[]observe.Event{created, approved, decides(10.2, "status", "csr-1", "Failed"), awaits(10.3, "watch", "w1", "csr-1")}, 10.1, -1, -1},
-		"a status of nothing":               {[]observe.Event{created, decides(10.2, "status", "csr-1", ""), awaits(10.3, "watch", "w1", "csr-1")}, -1, -1, -1},
-		"before the fault":                  {[]observe.Event{asks(3, "w1"), decides(3.1, "approval", "csr-1", "Approved"), awaits(10.3, "watch", "w1", "csr-1")}, -1, -1, -1},
-		"owned by the watch of ours":        {[]observe.Event{created, approved, issued, asksSeen(10.01, "w1", "csr-1")}, 10.1, -1, 10.2},
+		"owned by a list before":            {[]timeline.Event{created, awaits(10.05, "list", "w1", "csr-1"), approved, issued}, 10.1, -1, 10.2},
+		"owned by a watch that ends later":  {[]timeline.Event{created, approved, issued, awaits(600, "watch", "w1", "csr-1")}, 10.1, -1, 10.2},
+		"denied, owned later":               {[]timeline.Event{created, denied, awaits(10.3, "watch", "w1", "csr-1")}, -1, 10.1, -1},
+		"owned by nobody":                   {[]timeline.Event{created, approved, issued}, -1, -1, -1},
+		"owned by another node":             {[]timeline.Event{created, approved, issued, awaits(10.3, "watch", "w2", "csr-1")}, -1, -1, -1},
+		"another request":                   {[]timeline.Event{created, approved, issued, awaits(10.3, "watch", "w1", "csr-2")}, -1, -1, -1},
+		"somebody looks with the kubelet's": {[]timeline.Event{created, approved, issued, audit(10.3, "get", "certificatesigningrequests csr-1", "code=200", "agent=kubectl", "user=system:node:w1")}, -1, -1, -1},
+		"an administrator looks":            {[]timeline.Event{created, approved, issued, audit(10.3, "watch", "certificatesigningrequests csr-1", "code=200", "agent=kubelet", "user=kubernetes-admin")}, -1, -1, -1},
+		"a decision that met a conflict":    {[]timeline.Event{created, decides(10.1, "approval", "csr-1", "Approved", "code=409"), decides(10.2, "status", "csr-1", "Approved", "code=409"), awaits(10.3, "watch", "w1", "csr-1")}, -1, -1, -1},
+		"a signer that failed":              {[]timeline.Event{created, approved, decides(10.2, "status", "csr-1", "Failed"), awaits(10.3, "watch", "w1", "csr-1")}, 10.1, -1, -1},
+		"a status of nothing":               {[]timeline.Event{created, decides(10.2, "status", "csr-1", ""), awaits(10.3, "watch", "w1", "csr-1")}, -1, -1, -1},
+		"before the fault":                  {[]timeline.Event{asks(3, "w1"), decides(3.1, "approval", "csr-1", "Approved"), awaits(10.3, "watch", "w1", "csr-1")}, -1, -1, -1},
+		"owned by the watch of ours":        {[]timeline.Event{created, approved, issued, asksSeen(10.01, "w1", "csr-1")}, 10.1, -1, 10.2},
 		// A kubelet waits for a serving certificate in the same way.
-		"a serving certificate": {[]observe.Event{created, approved, issued, awaits(10.05, "list", "w1", "csr-1"), awaits(600, "watch", "w1", "csr-1"),
+		"a serving certificate": {[]timeline.Event{created, approved, issued, awaits(10.05, "list", "w1", "csr-1"), awaits(600, "watch", "w1", "csr-1"),
 			seen("watch", 10.06, "added", "certificatesigningrequests csr-1", "user=system:node:w1", "state=Pending", "signer=kubernetes.io/kubelet-serving")}, -1, -1, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tl := timelineOf(t, `{"type":"csr-refused"}`, append([]observe.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, tc.events...)...)
+			tl := timelineOf(t, `{"type":"csr-refused"}`, append([]timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, tc.events...)...)
 			got := map[string]float64{CSRApproved: -1, CSRDenied: -1, CSRIssued: -1}
 			for _, m := range judged(t, tl).Milestones {
 				if _, asked := got[m.Name]; asked && m.Node == "w1" {
@@ -543,11 +543,11 @@ func TestALaterSightingIsAnotherChange(t *testing.T) {
 	} {
 		t.Run(strconv.FormatFloat(tc.audit, 'f', -1, 64), func(t *testing.T) {
 			seen, told := nodeSeen(tc.watch, "w1", "Unknown", "none"), status(tc.audit, "w1", "Unknown")
-			order := []observe.Event{seen, told}
+			order := []timeline.Event{seen, told}
 			if tc.audit < tc.watch {
-				order = []observe.Event{told, seen}
+				order = []timeline.Event{told, seen}
 			}
-			f := foldOf(t, testConfig("v1.37.2"), `{"type":"csr-denied"}`, append([]observe.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, order...)...)
+			f := foldOf(t, testConfig("v1.37.2"), `{"type":"csr-denied"}`, append([]timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, order...)...)
 			m := f.at(t, ReadyUnknown, "w1", "", tc.want, tc.source)
 			if _, both := m.Seen["audit"]; both != (tc.source == "audit") {
 				t.Errorf("seen %v", m.Seen)

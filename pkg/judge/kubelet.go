@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // States of a kubelet.
@@ -237,7 +237,7 @@ func (j *judgement) requests(n NodeTrace) Requests {
 			if e.Detail["state"] == "Issued" {
 				issued[name] = e.Detail["cred"]
 			}
-		case e.Type == observe.TypeCertificate && name == n.Name && datedFile.MatchString(e.Detail["file"]):
+		case e.Type == timeline.TypeCertificate && name == n.Name && datedFile.MatchString(e.Detail["file"]):
 			stored[e.Detail["cred"]] = true
 		}
 	}

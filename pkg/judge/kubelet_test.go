@@ -7,21 +7,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // kubeletSeen is a look at the kubelet of w1.
-func kubeletSeen(at float64, pid, restarts, state string, kv ...string) observe.Event {
-	return seen("node", at, observe.TypeProcess, "kubelet w1", append([]string{"pid=" + pid, "restarts=" + restarts, "state=" + state}, kv...)...)
+func kubeletSeen(at float64, pid, restarts, state string, kv ...string) timeline.Event {
+	return seen("node", at, timeline.TypeProcess, "kubelet w1", append([]string{"pid=" + pid, "restarts=" + restarts, "state=" + state}, kv...)...)
 }
 
 // onDisk is a certificate of w1 that ends so many seconds after the injection.
-func onDisk(at float64, cred, file string, left float64) observe.Event {
+func onDisk(at float64, cred, file string, left float64) timeline.Event {
 	return with(certificate(at, "w1", file, start.Add(sec(faultAt+left))), "cred="+cred, "notBefore="+start.Add(-time.Hour).Format(time.RFC3339))
 }
 
 // ended is a kubelet that has ended by itself.
-func ended(at float64, restarts, why string) observe.Event {
+func ended(at float64, restarts, why string) timeline.Event {
 	return kubeletSeen(at, "0", restarts, "activating", "exit=1", "why="+why)
 }
 
@@ -35,27 +35,27 @@ func TestStatesOfAKubelet(t *testing.T) {
 	running := kubeletSeen(90, "7", "0", "active")
 	own := onDisk(1, "own", datedOne, 1000)
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		want   string
 	}{
-		"it runs":                              {[]observe.Event{running, own}, "running -10..100+"},
-		"its certificate ends":                 {[]observe.Event{running, onDisk(1, "own", datedOne, 40)}, "running -10..40, expired 40..100+"},
-		"it rotates before the end":            {[]observe.Event{running, onDisk(1, "own", datedOne, 40), onDisk(130, "new", datedTwo, 1000)}, "running -10..100+"},
-		"it rotates after the end":             {[]observe.Event{running, onDisk(1, "own", datedOne, 40), onDisk(150, "new", datedTwo, 1000)}, "running -10..40, expired 40..50, running 50..100+"},
-		"another file is not what it uses":     {[]observe.Event{running, onDisk(1, "own", datedOne, 40), onDisk(120, "other", "/var/lib/kubelet/pki/flatline-other.pem", 1000)}, "running -10..40, expired 40..100+"},
-		"a file that is cut is not either":     {[]observe.Event{running, onDisk(1, "own", datedOne, 40), seen("node", 120, observe.TypeCertificate, "certificate w1", "file="+datedOne, "unreadable=no PEM block")}, "running -10..40, expired 40..100+"},
-		"it starts with another":               {[]observe.Event{running, own, onDisk(110, "short", short, 40), kubeletSeen(110.5, "8", "0", "active")}, "running -10..40, expired 40..100+"},
-		"it starts with none":                  {[]observe.Event{running, own, seen("node", 110, observe.TypeCertificate, "certificate w1", "file="+short, "unreadable=no PEM block"), kubeletSeen(110.5, "8", "0", "active")}, "running -10..100+"},
-		"it starts with none that is over":     {[]observe.Event{running, onDisk(1, "own", datedOne, 40), kubeletSeen(150, "0", "0", "inactive"), kubeletSeen(151, "8", "0", "active"), onDisk(151.2, "new", datedTwo, 1000)}, "running -10..40, expired 40..50, stopped 50..51, running 51..100+"},
-		"it is frozen and goes on":             {[]observe.Event{running, own, kubeletSeen(110, "7", "0", "frozen"), kubeletSeen(150, "7", "0", "active")}, "running -10..10, frozen 10..50, running 50..100+"},
-		"it is stopped":                        {[]observe.Event{running, own, kubeletSeen(110, "0", "0", "inactive")}, "running -10..10, stopped 10..100+"},
-		"it ends once":                         {[]observe.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "8", "1", "active")}, "running -10..10, exited 10..11, running 11..100+"},
-		"it ends once and is seen again late":  {[]observe.Event{running, own, kubeletSeen(111, "8", "1", "active")}, "running -10..11, exited 11..11, running 11..100+"},
-		"it ends again and again":              {[]observe.Event{running, own, ended(110, "0", "a"), ended(111.3, "1", "b"), kubeletSeen(112, "9", "2", "active"), ended(112.2, "2", "c")}, "running -10..10, crash-looping 10..100+"},
-		"it is seen when it is about to start": {[]observe.Event{running, own, kubeletSeen(110, "0", "0", "activating"), kubeletSeen(110.1, "8", "0", "active")}, "running -10..10, stopped 10..10.1, running 10.1..100+"},
-		"and after an end":                     {[]observe.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "0", "1", "activating"), kubeletSeen(111.1, "8", "1", "active")}, "running -10..10, exited 10..11.1, running 11.1..100+"},
-		"it ends rarely":                       {[]observe.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "8", "1", "active"), ended(140, "1", "")}, "running -10..10, exited 10..11, running 11..40, exited 40..100+"},
-		"a loop comes to an end":               {[]observe.Event{running, own, ended(110, "0", ""), ended(111, "1", ""), kubeletSeen(112, "8", "2", "active")}, "running -10..10, crash-looping 10..12, running 12..100+"},
+		"it runs":                              {[]timeline.Event{running, own}, "running -10..100+"},
+		"its certificate ends":                 {[]timeline.Event{running, onDisk(1, "own", datedOne, 40)}, "running -10..40, expired 40..100+"},
+		"it rotates before the end":            {[]timeline.Event{running, onDisk(1, "own", datedOne, 40), onDisk(130, "new", datedTwo, 1000)}, "running -10..100+"},
+		"it rotates after the end":             {[]timeline.Event{running, onDisk(1, "own", datedOne, 40), onDisk(150, "new", datedTwo, 1000)}, "running -10..40, expired 40..50, running 50..100+"},
+		"another file is not what it uses":     {[]timeline.Event{running, onDisk(1, "own", datedOne, 40), onDisk(120, "other", "/var/lib/kubelet/pki/flatline-other.pem", 1000)}, "running -10..40, expired 40..100+"},
+		"a file that is cut is not either":     {[]timeline.Event{running, onDisk(1, "own", datedOne, 40), seen("node", 120, timeline.TypeCertificate, "certificate w1", "file="+datedOne, "unreadable=no PEM block")}, "running -10..40, expired 40..100+"},
+		"it starts with another":               {[]timeline.Event{running, own, onDisk(110, "short", short, 40), kubeletSeen(110.5, "8", "0", "active")}, "running -10..40, expired 40..100+"},
+		"it starts with none":                  {[]timeline.Event{running, own, seen("node", 110, timeline.TypeCertificate, "certificate w1", "file="+short, "unreadable=no PEM block"), kubeletSeen(110.5, "8", "0", "active")}, "running -10..100+"},
+		"it starts with none that is over":     {[]timeline.Event{running, onDisk(1, "own", datedOne, 40), kubeletSeen(150, "0", "0", "inactive"), kubeletSeen(151, "8", "0", "active"), onDisk(151.2, "new", datedTwo, 1000)}, "running -10..40, expired 40..50, stopped 50..51, running 51..100+"},
+		"it is frozen and goes on":             {[]timeline.Event{running, own, kubeletSeen(110, "7", "0", "frozen"), kubeletSeen(150, "7", "0", "active")}, "running -10..10, frozen 10..50, running 50..100+"},
+		"it is stopped":                        {[]timeline.Event{running, own, kubeletSeen(110, "0", "0", "inactive")}, "running -10..10, stopped 10..100+"},
+		"it ends once":                         {[]timeline.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "8", "1", "active")}, "running -10..10, exited 10..11, running 11..100+"},
+		"it ends once and is seen again late":  {[]timeline.Event{running, own, kubeletSeen(111, "8", "1", "active")}, "running -10..11, exited 11..11, running 11..100+"},
+		"it ends again and again":              {[]timeline.Event{running, own, ended(110, "0", "a"), ended(111.3, "1", "b"), kubeletSeen(112, "9", "2", "active"), ended(112.2, "2", "c")}, "running -10..10, crash-looping 10..100+"},
+		"it is seen when it is about to start": {[]timeline.Event{running, own, kubeletSeen(110, "0", "0", "activating"), kubeletSeen(110.1, "8", "0", "active")}, "running -10..10, stopped 10..10.1, running 10.1..100+"},
+		"and after an end":                     {[]timeline.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "0", "1", "activating"), kubeletSeen(111.1, "8", "1", "active")}, "running -10..10, exited 10..11.1, running 11.1..100+"},
+		"it ends rarely":                       {[]timeline.Event{running, own, ended(110, "0", ""), kubeletSeen(111, "8", "1", "active"), ended(140, "1", "")}, "running -10..10, exited 10..11, running 11..40, exited 40..100+"},
+		"a loop comes to an end":               {[]timeline.Event{running, own, ended(110, "0", ""), ended(111, "1", ""), kubeletSeen(112, "8", "2", "active")}, "running -10..10, crash-looping 10..12, running 12..100+"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			same(t, "kubelet", told(traced(t, tc.events...).node(t, "w1").Kubelet.Spans), tc.want)
@@ -75,18 +75,18 @@ func TestStatesOfAKubelet(t *testing.T) {
 // whenever one looks.
 func TestAStartIsNoExit(t *testing.T) {
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		exited bool
 	}{
-		"about to start":        {[]observe.Event{kubeletSeen(10, "0", "0", "activating")}, false},
-		"stopped":               {[]observe.Event{kubeletSeen(10, "0", "0", "inactive", "exit=0")}, false},
-		"being stopped":         {[]observe.Event{kubeletSeen(10, "0", "0", "deactivating")}, false},
-		"ended":                 {[]observe.Event{ended(10, "0", "")}, true},
-		"ended for good":        {[]observe.Event{kubeletSeen(10, "0", "0", "failed", "exit=1")}, true},
-		"about to start, again": {[]observe.Event{kubeletSeen(10, "0", "1", "activating")}, true},
-		"there again":           {[]observe.Event{kubeletSeen(10, "8", "1", "active")}, true},
+		"about to start":        {[]timeline.Event{kubeletSeen(10, "0", "0", "activating")}, false},
+		"stopped":               {[]timeline.Event{kubeletSeen(10, "0", "0", "inactive", "exit=0")}, false},
+		"being stopped":         {[]timeline.Event{kubeletSeen(10, "0", "0", "deactivating")}, false},
+		"ended":                 {[]timeline.Event{ended(10, "0", "")}, true},
+		"ended for good":        {[]timeline.Event{kubeletSeen(10, "0", "0", "failed", "exit=1")}, true},
+		"about to start, again": {[]timeline.Event{kubeletSeen(10, "0", "1", "activating")}, true},
+		"there again":           {[]timeline.Event{kubeletSeen(10, "8", "1", "active")}, true},
 	} {
-		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, append([]observe.Event{kubeletSeen(1, "7", "0", "active"), injected(5)}, tc.events...)...)
+		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, append([]timeline.Event{kubeletSeen(1, "7", "0", "active"), injected(5)}, tc.events...)...)
 		if f.reached(KubeletExited, "w1") != tc.exited {
 			t.Errorf("%s: exited %v", name, !tc.exited)
 		}
@@ -126,32 +126,32 @@ func TestExitOfAKubelet(t *testing.T) {
 	)
 	runs, own := kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, -40)
 	rotated := onDisk(10, "new", datedTwo, -35)
-	post := func(at float64, code string) observe.Event {
+	post := func(at float64, code string) timeline.Event {
 		return audit(at, "create", "certificatesigningrequests", "code="+code, "ip=10.0.0.2", "agent=kubelet", "user=system:node:w1", "signer=kubernetes.io/kube-apiserver-client-kubelet")
 	}
 	restart := kubeletSeen(20, "8", "0", "active")
 	for name, tc := range map[string]struct {
 		fault  string
-		events []observe.Event
+		events []timeline.Event
 		want   string // "" is never
 	}{
 		"it cannot even ask":                  {unasked, nil, ""},
-		"it has rotated before":               {unasked, []observe.Event{rotated}, "[290, 302]"},
-		"it has, in another process":          {unasked, []observe.Event{rotated, restart}, ""},
-		"its request was answered with 401":   {unasked, []observe.Event{post(30, "401")}, "[290, 302]"},
-		"with 403, as another node":           {unasked, []observe.Event{post(30, "403")}, "[290, 302]"},
-		"with 500":                            {unasked, []observe.Event{post(30, "500")}, ""},
-		"in another process":                  {unasked, []observe.Event{post(15, "401"), restart}, ""},
-		"what the repair started is not it":   {unasked, []observe.Event{rotated, seen("run", 300, TypeUndone, ""), kubeletSeen(301, "9", "0", "active")}, "[290, 302]"},
-		"and does not make it responsive":     {unasked, []observe.Event{seen("run", 300, TypeUndone, ""), kubeletSeen(301, "9", "0", "active"), onDisk(302, "newer", datedTwo, 1000)}, ""},
+		"it has rotated before":               {unasked, []timeline.Event{rotated}, "[290, 302]"},
+		"it has, in another process":          {unasked, []timeline.Event{rotated, restart}, ""},
+		"its request was answered with 401":   {unasked, []timeline.Event{post(30, "401")}, "[290, 302]"},
+		"with 403, as another node":           {unasked, []timeline.Event{post(30, "403")}, "[290, 302]"},
+		"with 500":                            {unasked, []timeline.Event{post(30, "500")}, ""},
+		"in another process":                  {unasked, []timeline.Event{post(15, "401"), restart}, ""},
+		"what the repair started is not it":   {unasked, []timeline.Event{rotated, seen("run", 300, timeline.TypeUndone, ""), kubeletSeen(301, "9", "0", "active")}, "[290, 302]"},
+		"and does not make it responsive":     {unasked, []timeline.Event{seen("run", 300, timeline.TypeUndone, ""), kubeletSeen(301, "9", "0", "active"), onDisk(302, "newer", datedTwo, 1000)}, ""},
 		"it asks after the end and is told":   {unstored, nil, "[290, 302]"},
 		"it waits for an answer":              {pending, nil, "[902, 914]"},
-		"it waited and had rotated":           {pending, []observe.Event{rotated}, "[290, 302]"},
-		"its request cannot be sent":          {`{"type":"x","effect":"unsent","certificate":{"from":"rotation"}}`, []observe.Event{rotated}, ""},
+		"it waited and had rotated":           {pending, []timeline.Event{rotated}, "[290, 302]"},
+		"its request cannot be sent":          {`{"type":"x","effect":"unsent","certificate":{"from":"rotation"}}`, []timeline.Event{rotated}, ""},
 		"it cannot start":                     {`{"type":"x","effect":"crash-loop"}`, nil, "[0, 5]"},
-		"a request of another program is not": {unasked, []observe.Event{with(post(30, "401"), "agent=kubectl")}, ""},
+		"a request of another program is not": {unasked, []timeline.Event{with(post(30, "401"), "agent=kubectl")}, ""},
 	} {
-		f := foldOf(t, testConfig("v1.37.2"), tc.fault, append([]observe.Event{runs, own, injected(5)}, tc.events...)...)
+		f := foldOf(t, testConfig("v1.37.2"), tc.fault, append([]timeline.Event{runs, own, injected(5)}, tc.events...)...)
 		if got := f.exit("w1").String(); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
@@ -162,23 +162,23 @@ func TestExitOfAKubelet(t *testing.T) {
 func TestTheEndOfACertificateIsThatOfTheOneInUse(t *testing.T) {
 	looked, own := kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, -60) // ends at 40
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		at     float64
 	}{
 		"its own":                    {nil, 40},
-		"another file":               {[]observe.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", 0)}, 40},
-		"no file":                    {[]observe.Event{seen("node", 10, observe.TypeCertificate, "certificate w1", "file="+datedOne, "unreadable=no PEM block")}, 40},
-		"another, and a start":       {[]observe.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", -30), kubeletSeen(11, "8", "0", "active")}, 70},
-		"seen late, made before":     {[]observe.Event{kubeletSeen(11, "8", "0", "active"), onDisk(10.9, "short", short, -30)}, 70},
-		"seen late, made after":      {[]observe.Event{kubeletSeen(11, "8", "0", "active"), onDisk(11.5, "short", short, -30)}, 40},
-		"none, and a start":          {[]observe.Event{seen("node", 10, observe.TypeCertificate, "certificate w1", "file="+datedOne, "unreadable=no PEM block"), kubeletSeen(11, "8", "0", "active")}, -1},
-		"rotated to":                 {[]observe.Event{onDisk(10, "new", datedTwo, -30)}, 70},
-		"put back":                   {[]observe.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", 0), onDisk(20, "own", datedOne, -60)}, 40},
-		"frozen is no other start":   {[]observe.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", 0), kubeletSeen(11, "7", "0", "frozen"), kubeletSeen(12, "7", "0", "active")}, 40},
-		"stopped is no start at all": {[]observe.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", 0), kubeletSeen(11, "0", "0", "inactive")}, 40},
+		"another file":               {[]timeline.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", 0)}, 40},
+		"no file":                    {[]timeline.Event{seen("node", 10, timeline.TypeCertificate, "certificate w1", "file="+datedOne, "unreadable=no PEM block")}, 40},
+		"another, and a start":       {[]timeline.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", -30), kubeletSeen(11, "8", "0", "active")}, 70},
+		"seen late, made before":     {[]timeline.Event{kubeletSeen(11, "8", "0", "active"), onDisk(10.9, "short", short, -30)}, 70},
+		"seen late, made after":      {[]timeline.Event{kubeletSeen(11, "8", "0", "active"), onDisk(11.5, "short", short, -30)}, 40},
+		"none, and a start":          {[]timeline.Event{seen("node", 10, timeline.TypeCertificate, "certificate w1", "file="+datedOne, "unreadable=no PEM block"), kubeletSeen(11, "8", "0", "active")}, -1},
+		"rotated to":                 {[]timeline.Event{onDisk(10, "new", datedTwo, -30)}, 70},
+		"put back":                   {[]timeline.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", 0), onDisk(20, "own", datedOne, -60)}, 40},
+		"frozen is no other start":   {[]timeline.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", 0), kubeletSeen(11, "7", "0", "frozen"), kubeletSeen(12, "7", "0", "active")}, 40},
+		"stopped is no start at all": {[]timeline.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", 0), kubeletSeen(11, "0", "0", "inactive")}, 40},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, append(append([]observe.Event{looked, own, injected(5)}, tc.events...), did(100, TypeWitness))...)
+			f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, append(append([]timeline.Event{looked, own, injected(5)}, tc.events...), did(100, timeline.TypeWitness))...)
 			f.at(t, CertificateExpired, "w1", "", tc.at, "node")
 			if rotated := name == "rotated to"; f.reached(CertificateRotated, "w1") != rotated {
 				t.Errorf("rotated: %v", !rotated)
@@ -190,7 +190,7 @@ func TestTheEndOfACertificateIsThatOfTheOneInUse(t *testing.T) {
 // A look may have fallen between the names of two files: the old name and the new
 // certificate.
 func TestALookIntoTheMiddleOfARotation(t *testing.T) {
-	for name, file := range map[string]string{"the old name": "/var/lib/kubelet/pki/flatline-spare.pem", "no link at that moment": observe.CurrentCertificate} {
+	for name, file := range map[string]string{"the old name": "/var/lib/kubelet/pki/flatline-spare.pem", "no link at that moment": timeline.CurrentCertificate} {
 		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, 1000), injected(5),
 			kubeletSeen(20.2, "8", "0", "active"), onDisk(20, "new", file, 2000), onDisk(20.3, "new", datedTwo, 2000))
 		f.at(t, CertificateRotated, "w1", "", 20.3, "node")
@@ -202,7 +202,7 @@ func TestALookIntoTheMiddleOfARotation(t *testing.T) {
 
 // A certificate that a kubelet was issued and has not stored is nobody's.
 func TestOrphans(t *testing.T) {
-	csr := func(at float64, typ, name, state, cred string) observe.Event {
+	csr := func(at float64, typ, name, state, cred string) timeline.Event {
 		return seen("watch", at, typ, "certificatesigningrequests "+name, "user=system:node:w1", "state="+state, "cred="+cred)
 	}
 	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"fault":{"type":"x","effect":"unstored"}}}`,
@@ -210,7 +210,7 @@ func TestOrphans(t *testing.T) {
 		csr(10, "added", "a", "Pending", ""), csr(10.2, "modified", "a", "Issued", "aa"), csr(12, "added", "b", "Pending", ""), csr(12.1, "modified", "b", "Issued", "bb"),
 		csr(13, "added", "c", "Pending", ""), onDisk(14, "bb", datedTwo, 1000), csr(15, "deleted", "a", "Issued", "aa"),
 		seen("watch", 16, "added", "certificatesigningrequests other", "user=system:node:w2", "state=Issued", "cred=w2"),
-		did(20, TypeUndone), csr(21, "added", "d", "Issued", "dd"), phase(30, "collect")))
+		did(20, timeline.TypeUndone), csr(21, "added", "d", "Issued", "dd"), phase(30, "collect")))
 	if want := (Requests{Made: 3, Issued: 2, Stored: 1}); len(r.Kubelets) != 1 || r.Kubelets[0].Requests != want {
 		t.Errorf("kubelets %+v, want %+v", r.Kubelets, want)
 	}
@@ -218,7 +218,7 @@ func TestOrphans(t *testing.T) {
 
 // The picture does not take what was issued for what was stored.
 func TestOrphansInATrace(t *testing.T) {
-	csr := func(at float64, typ, name, state, cred string) observe.Event {
+	csr := func(at float64, typ, name, state, cred string) timeline.Event {
 		return seen("watch", at, typ, "certificatesigningrequests "+name, "user=system:node:w1", "state="+state, "cred="+cred)
 	}
 	tr := traced(t, kubeletSeen(90, "7", "0", "active"), onDisk(1, "own", datedOne, 1000),
@@ -230,8 +230,8 @@ func TestOrphansInATrace(t *testing.T) {
 // A node that gives no sign of life was not watched since the last one.
 func TestAGapOfASilentNode(t *testing.T) {
 	r := judged(t, small(t, testConfig("v1.37.2"), `{}`, kubeletSeen(1, "7", "0", "active"), injected(5),
-		seen("node", 40, observe.TypeGap, "kubelet w1", "why=silent", "since=15.000000"), seen("node", 70, "Watching", "kubelet w1"),
-		seen("node", 10, observe.TypeGap, "kubelet w2", "why=silent", "since=15.000000"), phase(100, "collect")))
+		seen("node", 40, timeline.TypeGap, "kubelet w1", "why=silent", "since=15.000000"), seen("node", 70, "Watching", "kubelet w1"),
+		seen("node", 10, timeline.TypeGap, "kubelet w2", "why=silent", "since=15.000000"), phase(100, "collect")))
 	to := 70.0
 	want := []Gap{{Source: "kubelet w2", From: 0, Why: "silent"}, {Source: "kubelet w1", From: 25, To: &to, Why: "silent"}}
 	if text := fmt.Sprint(asText(t, r.Gaps)); text != asText(t, want) {
@@ -302,22 +302,22 @@ func TestWindowsOfKubeletFaults(t *testing.T) {
 // A kubelet asks with what lies on its disk, and does all else with what it has in
 // memory.
 func TestARefusedRequestForACertificate(t *testing.T) {
-	post := func(at float64, code string) observe.Event {
+	post := func(at float64, code string) timeline.Event {
 		return audit(at, "create", "certificatesigningrequests", "code="+code, "ip=10.0.0.2", "agent=kubelet")
 	}
-	before := []observe.Event{kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, -50), injected(5)} // an hour and 50 s long, it ends at 50
+	before := []timeline.Event{kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, -50), injected(5)} // an hour and 50 s long, it ends at 50
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		name   string
 		from   string
 	}{
-		"401, by a CA that nobody knows":      {[]observe.Event{post(20, "401"), refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused401, FaultInjected},
-		"and 403 when its own has ended":      {[]observe.Event{post(20, "401"), refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused403, CertificateExpired},
-		"403, as another node":                {[]observe.Event{post(20, "403"), refused(51, "401", "leases w1")}, FirstRefused403, FaultInjected},
-		"and 401 when its own has ended":      {[]observe.Event{post(20, "403"), refused(51, "401", "leases w1")}, FirstRefused401, CertificateExpired},
-		"403 as ever where no request is one": {[]observe.Event{refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused403, FirstRefused401},
+		"401, by a CA that nobody knows":      {[]timeline.Event{post(20, "401"), refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused401, FaultInjected},
+		"and 403 when its own has ended":      {[]timeline.Event{post(20, "401"), refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused403, CertificateExpired},
+		"403, as another node":                {[]timeline.Event{post(20, "403"), refused(51, "401", "leases w1")}, FirstRefused403, FaultInjected},
+		"and 401 when its own has ended":      {[]timeline.Event{post(20, "403"), refused(51, "401", "leases w1")}, FirstRefused401, CertificateExpired},
+		"403 as ever where no request is one": {[]timeline.Event{refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused403, FirstRefused401},
 	} {
-		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"unasked","trigger":"rotation"}`, append(append(before[:3:3], tc.events...), did(60, TypeWitness))...)
+		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"unasked","trigger":"rotation"}`, append(append(before[:3:3], tc.events...), did(60, timeline.TypeWitness))...)
 		m, ok := f.Get(Key{tc.name, "w1", ""})
 		if !ok {
 			t.Fatalf("%s: not reached", name)
@@ -332,7 +332,7 @@ func TestARefusedRequestForACertificate(t *testing.T) {
 
 // False is the kubelet's word and Unknown the controller's; so are their taints.
 func TestNotReadyIsAWordOfTheKubelet(t *testing.T) {
-	events := []observe.Event{nodeSeen(1, "w1", "True", "none"), injected(5), nodeSeen(20, "w1", "False", "none"), taint(21, "w1", notReady+":NoSchedule"), taint(22, "w1", both(notReady)),
+	events := []timeline.Event{nodeSeen(1, "w1", "True", "none"), injected(5), nodeSeen(20, "w1", "False", "none"), taint(21, "w1", notReady+":NoSchedule"), taint(22, "w1", both(notReady)),
 		nodeSeen(30, "w1", "True", both(notReady)), taint(31, "w1", "none")}
 	f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"not-ready"}`, events...)
 	f.at(t, ReadyFalse, "w1", "", 20, "watch")
@@ -352,7 +352,7 @@ func TestNotReadyIsAWordOfTheKubelet(t *testing.T) {
 func TestPodsThatAreBackBeforeTheirNode(t *testing.T) {
 	cfg := testConfig("v1.37.2")
 	cfg.Canaries = []string{"0s"}
-	canary := func(at float64, name, node, ready string) observe.Event {
+	canary := func(at float64, name, node, ready string) timeline.Event {
 		return podSeen(at, "modified", name, node, ready, "canary=0s")
 	}
 	f := foldOf(t, cfg, `{"type":"x","effect":"silent"}`, nodeSeen(1, "w1", "True", "none"), canary(2, "a", "w1", "True"), injected(5), nodeSeen(20, "w1", "Unknown", "none"), canary(20.1, "a", "w1", "False"))
@@ -387,16 +387,16 @@ func TestWantedOutcome(t *testing.T) {
 // ended the run before its time.
 func TestNotInjectedIsNotShownByLess(t *testing.T) {
 	const plan = `{"spec":{"outcome":"not-injected","fault":{"type":"x","effect":"none"}}}`
-	looked := seen("run", 10, TypeWitness, "", "inPlace=true", "biting=false", "seen=nothing")
+	looked := seen("run", 10, timeline.TypeWitness, "", "inPlace=true", "biting=false", "seen=nothing")
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		want   bool
 	}{
-		"looked at to the end": {[]observe.Event{injected(5), looked}, true},
-		"never in place":       {[]observe.Event{seen("run", 5, TypeInjectFailed, "", "why=exit 1")}, false},
-		"interrupted":          {[]observe.Event{injected(5), looked, seen("run", 11, TypeInterrupted, "")}, false},
+		"looked at to the end": {[]timeline.Event{injected(5), looked}, true},
+		"never in place":       {[]timeline.Event{seen("run", 5, timeline.TypeInjectFailed, "", "why=exit 1")}, false},
+		"interrupted":          {[]timeline.Event{injected(5), looked, seen("run", 11, timeline.TypeInterrupted, "")}, false},
 	} {
-		events := append(tc.events, seen("run", 20, TypeUndone, "node w1"), seen("run", 21, TypeRepaired, "node w1"), phase(30, "collect"))
+		events := append(tc.events, seen("run", 20, timeline.TypeUndone, "node w1"), seen("run", 21, timeline.TypeRepaired, "node w1"), phase(30, "collect"))
 		if r := judged(t, small(t, testConfig("v1.37.2"), plan, events...)); r.AsWanted() != tc.want {
 			t.Errorf("%s: %s %q is as wanted: %v", name, r.Outcome, r.Reasons, !tc.want)
 		}
@@ -407,10 +407,10 @@ func TestNotInjectedIsNotShownByLess(t *testing.T) {
 // anybody looked.
 func TestACertificateThatNobodySaw(t *testing.T) {
 	installed := with(onDisk(10, "short", short, -60), "serial=1")
-	installed.Source, installed.Type = "run", TypeInstalled
-	events := []observe.Event{kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, 1000), installed, kubeletSeen(10.1, "8", "0", "active"),
-		seen("node", 11, observe.TypeCertificate, "certificate w1", "file="+short, "unreadable=no PEM block"), injected(12)}
-	f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"unasked","trigger":"rotation","certificate":{"mint":"30s","rotate":"later"}}`, append(events, did(60, TypeWitness))...)
+	installed.Source, installed.Type = "run", timeline.TypeInstalled
+	events := []timeline.Event{kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, 1000), installed, kubeletSeen(10.1, "8", "0", "active"),
+		seen("node", 11, timeline.TypeCertificate, "certificate w1", "file="+short, "unreadable=no PEM block"), injected(12)}
+	f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"unasked","trigger":"rotation","certificate":{"mint":"30s","rotate":"later"}}`, append(events, did(60, timeline.TypeWitness))...)
 	f.at(t, CertificateExpired, "w1", "", 40, "node")
 	if end := f.nodes["w1"].asked.notAfter; !end.Equal(start.Add(sec(40))) {
 		t.Errorf("the next request counts from a certificate that ends %v", end)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A Machine is the part of a window that is the machine's and not Kubernetes': so many
@@ -68,8 +68,8 @@ func (t trip) took() time.Duration { return t.to - t.from }
 
 // answeredIn is how long the server took to answer a request of the audit log; zero in a
 // record that does not tell.
-func answeredIn(e observe.Event) time.Duration {
-	took, err := observe.ParseSeconds(e.Detail["took"])
+func answeredIn(e timeline.Event) time.Duration {
+	took, err := timeline.ParseSeconds(e.Detail["took"])
 	if err != nil || e.Source != "audit" {
 		return 0
 	}
@@ -77,7 +77,7 @@ func answeredIn(e observe.Event) time.Duration {
 }
 
 // accepted says whether an event is a write that the API server has accepted.
-func accepted(e observe.Event) bool {
+func accepted(e timeline.Event) bool {
 	return e.Source == "audit" && strings.HasPrefix(e.Detail["code"], "2") && slices.Contains([]string{"create", "update", "patch", "delete"}, e.Type)
 }
 
@@ -86,10 +86,10 @@ func accepted(e observe.Event) bool {
 // before the request), the shell that watches such a node over starting a process, or over
 // waking up. at is the time of the event since the start of the timeline. A renewal that took longer than its client
 // waits for an answer is none: the times contradict each other.
-func tripOf(e observe.Event, at, patience time.Duration, meddled func(node string) bool) (trip, bool) {
+func tripOf(e timeline.Event, at, patience time.Duration, meddled func(node string) bool) (trip, bool) {
 	kind, name, _ := strings.Cut(e.Object, " ")
 	seconds := func(key string) time.Duration {
-		d, err := observe.ParseSeconds(e.Detail[key])
+		d, err := timeline.ParseSeconds(e.Detail[key])
 		if err != nil {
 			return 0
 		}
@@ -104,7 +104,7 @@ func tripOf(e observe.Event, at, patience time.Duration, meddled func(node strin
 				took = max(took, d)
 			}
 		}
-	case e.Source == "node" && e.Type == observe.TypePace && !meddled(name):
+	case e.Source == "node" && e.Type == timeline.TypePace && !meddled(name):
 		took = max(seconds("look"), seconds("late"))
 	}
 	return trip{at - took, at}, took > 0
@@ -112,7 +112,7 @@ func tripOf(e observe.Event, at, patience time.Duration, meddled func(node strin
 
 // measure notes how long a trip took. A kubelet waits for the answer to a renewal as long as
 // its Lease lasts (cmd/kubelet/app/server.go: the timeout of the heartbeat client).
-func (f *Fold) measure(e observe.Event, at time.Duration) {
+func (f *Fold) measure(e timeline.Event, at time.Duration) {
 	meddled := func(node string) bool { n := f.nodes[node]; return n == nil || n.target }
 	if t, ok := tripOf(e, at, f.tim.D, meddled); ok {
 		f.trips = append(f.trips, t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // Two right chains of busy machines, which were judged fail once: a pass of the node
@@ -19,7 +19,7 @@ func TestSlowMachinesOnRecord(t *testing.T) {
 		"kubelet-stopped-loaded-machine": {TaintsGone, "NoExecute goes in the next pass"},
 	} {
 		t.Run(file, func(t *testing.T) {
-			tl, err := observe.ReadTimelineFile(filepath.Join("testdata", file+".jsonl.gz"))
+			tl, err := timeline.ReadFile(filepath.Join("testdata", file+".jsonl.gz"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,7 +42,7 @@ func TestSlowMachinesOnRecord(t *testing.T) {
 // A pass that took long is believed as far as the machine was seen to be slow: who takes
 // away what shows that has a missed window.
 func TestASlowPassNeedsASlowMachine(t *testing.T) {
-	tl, err := observe.ReadTimelineFile("testdata/csr-denied-slow-machine.jsonl.gz")
+	tl, err := timeline.ReadFile("testdata/csr-denied-slow-machine.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,8 @@ func TestASlowPassNeedsASlowMachine(t *testing.T) {
 }
 
 // slow makes all renewals of the nodes that are not meddled with take so long.
-func slow(by time.Duration) func(*testing.T, *observe.Timeline) {
-	return func(t *testing.T, tl *observe.Timeline) {
+func slow(by time.Duration) func(*testing.T, *timeline.Timeline) {
+	return func(t *testing.T, tl *timeline.Timeline) {
 		for i, e := range tl.Events {
 			sent, err := time.Parse(time.RFC3339Nano, e.Detail["renew"])
 			if e.Source != "audit" || err != nil || !strings.HasPrefix(e.Object, "leases ") {
@@ -74,8 +74,8 @@ func slow(by time.Duration) func(*testing.T, *observe.Timeline) {
 }
 
 // postponed makes the node controller's NoSchedule taint, and all it does after that, later.
-func postponed(by time.Duration) func(*testing.T, *observe.Timeline) {
-	return func(t *testing.T, tl *observe.Timeline) {
+func postponed(by time.Duration) func(*testing.T, *timeline.Timeline) {
+	return func(t *testing.T, tl *timeline.Timeline) {
 		r := judged(t, tl)
 		m := milestone(t, r, NoScheduleTainted, "")
 		from := r.InjectedAt.Add(time.Duration((*m.Seconds - m.After.Seconds/2) * float64(time.Second)))
@@ -86,7 +86,7 @@ func postponed(by time.Duration) func(*testing.T, *observe.Timeline) {
 			}
 			e.Stamp, e.At = e.Stamp.Add(by), e.At+by
 		}
-		drop(func(_ *observe.Timeline, e observe.Event) bool {
+		drop(func(_ *timeline.Timeline, e timeline.Event) bool {
 			return e.Source == "watch" && strings.HasPrefix(e.Object, "nodes ")
 		})(t, tl)
 	}
@@ -141,7 +141,7 @@ func TestTripsInARow(t *testing.T) {
 // A watch's event stands at the write that made it: by the version that the write names,
 // or by the state that it brought.
 func TestByCause(t *testing.T) {
-	node := func(at float64, ready, taints, rv string) observe.Event {
+	node := func(at float64, ready, taints, rv string) timeline.Event {
 		return seen("watch", at, "modified", "nodes w1", "ready="+ready, "taints="+taints, "rv="+rv)
 	}
 	both := both(unreachable)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // Names of milestones, in Kubernetes words. "NotReady" is none of them: Unknown
@@ -215,7 +215,7 @@ func NewFold(cfg *Config, fault FaultPlan, start time.Time) (*Fold, error) {
 // When is the time of an event since the start of the timeline: the server's
 // stamp where there is one, else the moment it was observed. The stamp of a watch
 // event is the kubelet's renewTime and not a time of observation.
-func (f *Fold) When(e observe.Event) time.Duration { return f.clock.when(e) }
+func (f *Fold) When(e timeline.Event) time.Duration { return f.clock.when(e) }
 
 // A clock turns the wall-clock stamps of servers and nodes into times since the
 // start of the timeline.
@@ -232,15 +232,15 @@ func newClock(cfg *Config, start time.Time) *clock {
 }
 
 // note takes in that the wall clock was set.
-func (c *clock) note(e observe.Event) {
-	if e.Type == observe.TypeClockDrift {
-		if by, err := observe.ParseSeconds(e.Detail["drift"]); err == nil {
+func (c *clock) note(e timeline.Event) {
+	if e.Type == timeline.TypeClockDrift {
+		if by, err := timeline.ParseSeconds(e.Detail["drift"]); err == nil {
 			c.drifts = append(c.drifts, drift{e.At, by})
 		}
 	}
 }
 
-func (c *clock) when(e observe.Event) time.Duration {
+func (c *clock) when(e timeline.Event) time.Duration {
 	if e.Stamp.IsZero() || e.Source == "watch" {
 		return e.At
 	}
@@ -349,7 +349,7 @@ func (f *Fold) Renewed(node string) time.Duration {
 func (f *Fold) Now() time.Duration { return f.now }
 
 // Add takes one more event and returns the milestones that it completed.
-func (f *Fold) Add(e observe.Event) []*Milestone {
+func (f *Fold) Add(e timeline.Event) []*Milestone {
 	f.news = f.news[:0]
 	f.clock.note(e)
 	at := f.When(e)
@@ -426,51 +426,36 @@ func (f *Fold) reached(name, node string) bool {
 	return ok
 }
 
-// Types of events with source "run" that the fold knows. Package chaos emits
-// them; Stamp is the node's own time of the change where there is one.
-const (
-	TypeInjected       = "Injected"       // the fault is in place
-	TypeMeasuring      = "Measuring"      // no fault: the measured part begins
-	TypeInstalled      = "Installed"      // object "certificate <node>": the run put one in its place; detail as in observe.TypeCertificate
-	TypeKubeletStarted = "KubeletStarted" // object "node <name>"
-	TypeStruck         = "Struck"         // the fault came after the injection
-	TypeKubeletStopped = "KubeletStopped" // object "node <name>"
-	TypeStopped        = "Stopped"        // object "kube-controller-manager": its container ended
-	TypeReleased       = "Released"       // the fault was taken back before the undo
-	TypeUndone         = "Undone"
-	TypeRepaired       = "Repaired" // object "node <name>"
-)
-
-func (f *Fold) addRun(e observe.Event, at time.Duration, node string) {
+func (f *Fold) addRun(e timeline.Event, at time.Duration, node string) {
 	switch e.Type {
-	case TypeInjected, TypeMeasuring:
+	case timeline.TypeInjected, timeline.TypeMeasuring:
 		f.zero, f.began = at, true
 		for _, n := range f.nodes {
 			n.asked = n.inUse
 		}
-		if e.Type == TypeInjected {
+		if e.Type == timeline.TypeInjected {
 			f.markTargets(FaultInjected, "run", at, e.Detail["what"])
 		}
-	case TypeInstalled: // nobody may have looked before it was gone again
+	case timeline.TypeInstalled: // nobody may have looked before it was gone again
 		if n := f.nodes[node]; n != nil {
 			f.certificate(e, at, node, n)
 		}
-	case TypeKubeletStarted:
+	case timeline.TypeKubeletStarted:
 		f.mark(Key{KubeletStarted, node, ""}, "run", at, "")
-	case TypeUndone:
+	case timeline.TypeUndone:
 		f.markTargets(FaultUndone, "run", at, "")
 		for _, n := range f.nodes {
 			n.responsive = n.answered
 		}
-	case TypeStruck:
+	case timeline.TypeStruck:
 		f.markTargets(FaultStruck, "run", at, e.Detail["what"])
-	case TypeKubeletStopped:
+	case timeline.TypeKubeletStopped:
 		f.mark(Key{KubeletStopped, node, ""}, "run", at, e.Detail["how"])
-	case TypeReleased:
+	case timeline.TypeReleased:
 		f.markTargets(FaultReleased, "run", at, "")
-	case TypeStopped:
+	case timeline.TypeStopped:
 		f.markTargets(ControllerStopped, "run", at, e.Detail["id"])
-	case TypeRepaired:
+	case timeline.TypeRepaired:
 		f.mark(Key{RepairDone, node, ""}, "run", at, "")
 	}
 }
@@ -482,7 +467,7 @@ func (f *Fold) markTargets(name, source string, at time.Duration, note string) {
 	}
 }
 
-func (f *Fold) addAudit(e observe.Event, at time.Duration, kind, name string) {
+func (f *Fold) addAudit(e timeline.Event, at time.Duration, kind, name string) {
 	d := e.Detail
 	ok := strings.HasPrefix(d["code"], "2")
 	if node := f.byIP[d["ip"]]; node != "" && d["agent"] == "kubelet" {
@@ -568,7 +553,7 @@ func (f *Fold) inUse(node string, n *nodeState) {
 
 // own notes whose a request is: a node asks for itself, and nobody else waits for
 // it. What was decided may stand in the audit log before that.
-func (f *Fold) own(e observe.Event) {
+func (f *Fold) own(e timeline.Event) {
 	kind, name, _ := strings.Cut(e.Object, " ")
 	user, isNode := strings.CutPrefix(e.Detail["user"], nodeUser)
 	if kind != "certificatesigningrequests" || name == "" || !isNode || e.Source != "watch" && e.Detail["agent"] != "kubelet" {
@@ -606,7 +591,7 @@ func (f *Fold) reportedStatus(node string, at time.Duration, user string) {
 // refusals notices a node's first 401 and 403, on any URI: the kubelet's clients
 // share one transport, so whichever request comes first is refused. The node is
 // told by address and program, since a refused request has no user.
-func (f *Fold) refusals(e observe.Event, at time.Duration, node string) {
+func (f *Fold) refusals(e timeline.Event, at time.Duration, node string) {
 	var name string
 	switch e.Detail["code"] {
 	case "401":
@@ -813,10 +798,10 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 	}
 }
 
-func (f *Fold) addWatch(e observe.Event, at time.Duration, kind, name string) {
+func (f *Fold) addWatch(e timeline.Event, at time.Duration, kind, name string) {
 	d := e.Detail
 	switch e.Type {
-	case observe.TypeGap:
+	case timeline.TypeGap:
 		f.blind[kind] = true
 	case "Watching":
 		f.blind[kind] = false
@@ -851,7 +836,7 @@ func isClientSigner(signer string) bool {
 	return signer == "" || signer == "kubernetes.io/kube-apiserver-client-kubelet"
 }
 
-func (f *Fold) csr(e observe.Event, at time.Duration, name string) {
+func (f *Fold) csr(e timeline.Event, at time.Duration, name string) {
 	node := strings.TrimPrefix(e.Detail["user"], nodeUser)
 	if !f.csrs[name] && e.Type == "added" {
 		f.asked(node, "watch", at, name)
@@ -871,7 +856,7 @@ func (f *Fold) csr(e observe.Event, at time.Duration, name string) {
 	}
 }
 
-func (f *Fold) pod(e observe.Event, at time.Duration, id string) {
+func (f *Fold) pod(e timeline.Event, at time.Duration, id string) {
 	d := e.Detail
 	p := f.pods[id]
 	if p == nil {
@@ -905,10 +890,10 @@ func (f *Fold) pod(e observe.Event, at time.Duration, id string) {
 
 // podList forgets, after a gap, the pods that the new list does not have: they
 // were deleted while nobody looked.
-func (f *Fold) podList(e observe.Event) {
+func (f *Fold) podList(e timeline.Event) {
 	for _, p := range f.pods {
 		switch e.Type {
-		case observe.TypeGap:
+		case timeline.TypeGap:
 			p.unseen = true
 		case "Watching":
 			p.gone = p.gone || p.unseen
@@ -1012,13 +997,13 @@ func (f *Fold) podsBack(node string, at time.Duration) {
 // datedFile is the name under which a kubelet stores what it rotated to.
 var datedFile = regexp.MustCompile(`/kubelet-client-\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}\.pem$`)
 
-func (f *Fold) addNode(e observe.Event, at time.Duration, node string) {
+func (f *Fold) addNode(e timeline.Event, at time.Duration, node string) {
 	n := f.nodes[node]
 	switch {
 	case n == nil:
-	case e.Type == observe.TypeProcess:
+	case e.Type == timeline.TypeProcess:
 		f.process(e, at, node, n)
-	case e.Type == observe.TypeCertificate:
+	case e.Type == timeline.TypeCertificate:
 		f.certificate(e, at, node, n)
 	}
 }
@@ -1026,7 +1011,7 @@ func (f *Fold) addNode(e observe.Event, at time.Duration, node string) {
 // certificate follows what lies on the disk. A running kubelet looks at that only
 // when it starts; what it rotates to it has before it is there. A certificate that
 // it has had before, put back say, is no rotation.
-func (f *Fold) certificate(e observe.Event, at time.Duration, node string, n *nodeState) {
+func (f *Fold) certificate(e timeline.Event, at time.Duration, node string, n *nodeState) {
 	first := !n.looked || n.inUse.cred == "" && !f.began
 	n.looked = true
 	n.disk = clientCert{cred: e.Detail["cred"], file: e.Detail["file"]}
@@ -1062,7 +1047,7 @@ func (f *Fold) load(n *nodeState) {
 
 // process tells a kubelet that ended by itself, which systemd counts as a
 // restart, from one that was stopped.
-func (f *Fold) process(e observe.Event, at time.Duration, node string, n *nodeState) {
+func (f *Fold) process(e timeline.Event, at time.Duration, node string, n *nodeState) {
 	restarts, err := strconv.Atoi(e.Detail["restarts"])
 	if err != nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -26,52 +26,54 @@ func detail(kv []string) map[string]string {
 }
 
 // audit is an entry stamped at a time and read a little later.
-func audit(at float64, typ, object string, kv ...string) observe.Event {
-	return observe.Event{At: sec(at + 0.2), Stamp: start.Add(sec(at)), Source: "audit", Type: typ, Object: object, Detail: detail(kv)}
+func audit(at float64, typ, object string, kv ...string) timeline.Event {
+	return timeline.Event{At: sec(at + 0.2), Stamp: start.Add(sec(at)), Source: "audit", Type: typ, Object: object, Detail: detail(kv)}
 }
 
-func seen(source string, at float64, typ, object string, kv ...string) observe.Event {
-	return observe.Event{At: sec(at), Source: source, Type: typ, Object: object, Detail: detail(kv)}
+func seen(source string, at float64, typ, object string, kv ...string) timeline.Event {
+	return timeline.Event{At: sec(at), Source: source, Type: typ, Object: object, Detail: detail(kv)}
 }
 
-func injected(at float64) observe.Event { return seen("run", at, TypeInjected, "", "what=it") }
+func injected(at float64) timeline.Event {
+	return seen("run", at, timeline.TypeInjected, "", "what=it")
+}
 
-func renewal(at float64, node string) observe.Event {
+func renewal(at float64, node string) timeline.Event {
 	return audit(at, "update", "leases "+node, "code=200", "ns=kube-node-lease", "agent=kubelet", "user=system:node:"+node, "cred=abcd")
 }
 
-func renewalSeen(at float64, node string) observe.Event {
+func renewalSeen(at float64, node string) timeline.Event {
 	e := seen("watch", at, "modified", "leases "+node)
 	e.Stamp = start.Add(sec(at - 5)) // the kubelet's renewTime: not the time of observation
 	return e
 }
 
-func refused(at float64, code, object string, kv ...string) observe.Event {
+func refused(at float64, code, object string, kv ...string) timeline.Event {
 	return audit(at, "update", object, append([]string{"code=" + code, "ip=10.0.0.2", "agent=kubelet", "ns=kube-node-lease"}, kv...)...)
 }
 
-func status(at float64, node, ready string) observe.Event {
+func status(at float64, node, ready string) timeline.Event {
 	return audit(at, "update", "nodes/status "+node, "code=200", "ready="+ready, "user="+nodeController)
 }
 
-func nodeSeen(at float64, node, ready, taints string) observe.Event {
+func nodeSeen(at float64, node, ready, taints string) timeline.Event {
 	return seen("watch", at, "modified", "nodes "+node, "ready="+ready, "taints="+taints)
 }
 
-func taint(at float64, node, taints string) observe.Event {
+func taint(at float64, node, taints string) timeline.Event {
 	return audit(at, "patch", "nodes "+node, "code=200", "taints="+taints, "user="+nodeController)
 }
 
-func podSeen(at float64, typ, name, node, ready string, kv ...string) observe.Event {
+func podSeen(at float64, typ, name, node, ready string, kv ...string) timeline.Event {
 	return seen("watch", at, typ, "pods "+name, append([]string{"ns=n", "node=" + node, "ready=" + ready}, kv...)...)
 }
 
-func podMarked(at float64, name string) observe.Event {
+func podMarked(at float64, name string) timeline.Event {
 	return audit(at, "update", "pods/status "+name, "code=200", "ns=n", "user="+nodeController)
 }
 
-func certificate(at float64, node, file string, notAfter time.Time) observe.Event {
-	return seen("node", at, observe.TypeCertificate, "certificate "+node, "file="+file, "cred="+file, "notAfter="+notAfter.Format(time.RFC3339))
+func certificate(at float64, node, file string, notAfter time.Time) timeline.Event {
+	return seen("node", at, timeline.TypeCertificate, "certificate "+node, "file="+file, "cred="+file, "notAfter="+notAfter.Format(time.RFC3339))
 }
 
 func both(key string) string { return key + ":NoSchedule," + key + ":NoExecute" }
@@ -92,7 +94,7 @@ func newFold(t *testing.T, cfg *Config) *Fold {
 	return f
 }
 
-func folded(t *testing.T, events ...observe.Event) *Fold {
+func folded(t *testing.T, events ...timeline.Event) *Fold {
 	t.Helper()
 	f := newFold(t, testConfig("v1.37.2"))
 	for _, e := range events {
@@ -139,22 +141,22 @@ func TestLeaseStallsAtTheLastAcceptedRenewal(t *testing.T) {
 }
 
 func TestLeaseStallsBySilenceAfterTheGrace(t *testing.T) {
-	f := folded(t, injected(5), renewal(10, "w1"), renewal(40, "w2"), seen("run", 60, TypeWitness, ""))
+	f := folded(t, injected(5), renewal(10, "w1"), renewal(40, "w2"), seen("run", 60, timeline.TypeWitness, ""))
 	f.at(t, LeaseStalled, "w1", "", -1, "") // exactly G: not yet
-	news := f.Add(seen("run", 60.000001, TypeWitness, ""))
+	news := f.Add(seen("run", 60.000001, timeline.TypeWitness, ""))
 	f.at(t, LeaseStalled, "w1", "", 10, "audit")
 	f.at(t, LeaseStalled, "w2", "", -1, "")
 	if len(news) != 1 || news[0].Name != LeaseStalled {
 		t.Errorf("the event completed %v", news)
 	}
 	// One source that still sees renewals is enough.
-	folded(t, injected(5), renewal(10, "w1"), renewalSeen(55, "w1"), seen("run", 61, TypeWitness, "")).at(t, LeaseStalled, "w1", "", -1, "")
+	folded(t, injected(5), renewal(10, "w1"), renewalSeen(55, "w1"), seen("run", 61, timeline.TypeWitness, "")).at(t, LeaseStalled, "w1", "", -1, "")
 	// Nobody who never renewed falls silent.
-	folded(t, injected(5), seen("run", 200, TypeWitness, "")).at(t, LeaseStalled, "w1", "", -1, "")
+	folded(t, injected(5), seen("run", 200, timeline.TypeWitness, "")).at(t, LeaseStalled, "w1", "", -1, "")
 }
 
 func TestLeaseResumes(t *testing.T) {
-	stalled := []observe.Event{injected(5), renewal(20, "w1"), renewalSeen(20.01, "w1"), refused(30, "401", "leases w1")}
+	stalled := []timeline.Event{injected(5), renewal(20, "w1"), renewalSeen(20.01, "w1"), refused(30, "401", "leases w1")}
 	f := folded(t, append(stalled, renewal(100, "w1"))...)
 	if m := f.at(t, LeaseResumed, "w1", "", 100, "audit"); m.Note != "with certificate abcd" {
 		t.Errorf("note %q", m.Note)
@@ -169,7 +171,7 @@ func TestLeaseResumes(t *testing.T) {
 
 func TestRefusedRequestsAreOfTheNodeTheyComeFrom(t *testing.T) {
 	for name, tc := range map[string]struct {
-		event observe.Event
+		event timeline.Event
 		node  string // empty: of nobody
 	}{
 		"a kubelet without a user":     {refused(30, "401", "leases w1"), "w1"},
@@ -185,8 +187,8 @@ func TestRefusedRequestsAreOfTheNodeTheyComeFrom(t *testing.T) {
 		"before the fault it is noise": {refused(2, "401", "leases w1"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			events := []observe.Event{injected(5), tc.event}
-			slices.SortStableFunc(events, func(a, b observe.Event) int { return int(a.At - b.At) })
+			events := []timeline.Event{injected(5), tc.event}
+			slices.SortStableFunc(events, func(a, b timeline.Event) int { return int(a.At - b.At) })
 			f := folded(t, events...)
 			for _, n := range []string{"cp", "w1", "w2"} {
 				want := -1.0
@@ -208,15 +210,15 @@ func TestRefusedRequestsAreOfTheNodeTheyComeFrom(t *testing.T) {
 
 func TestTheAuditLogsTimeIsPreferred(t *testing.T) {
 	watch, audit := nodeSeen(70.5, "w1", "Unknown", "none"), status(70, "w1", "Unknown")
-	for name, order := range map[string][]observe.Event{"watch first": {watch, audit}, "audit first": {audit, watch}} {
+	for name, order := range map[string][]timeline.Event{"watch first": {watch, audit}, "audit first": {audit, watch}} {
 		t.Run(name, func(t *testing.T) {
-			f := folded(t, append([]observe.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, order...)...)
+			f := folded(t, append([]timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, order...)...)
 			m := f.at(t, ReadyUnknown, "w1", "", 70, "audit")
 			if want := map[string]time.Duration{"audit": sec(70), "watch": sec(70.5)}; !maps.Equal(m.Seen, want) {
 				t.Errorf("seen %v, want %v", m.Seen, want)
 			}
 			// Only the first sighting of each source counts.
-			for _, e := range []observe.Event{status(80, "w1", "True"), status(90, "w1", "Unknown"), nodeSeen(80, "w1", "True", "none"), nodeSeen(91, "w1", "Unknown", "none")} {
+			for _, e := range []timeline.Event{status(80, "w1", "True"), status(90, "w1", "Unknown"), nodeSeen(80, "w1", "True", "none"), nodeSeen(91, "w1", "Unknown", "none")} {
 				f.Add(e)
 			}
 			if m := f.at(t, ReadyUnknown, "w1", "", 70, "audit"); m.Seen["watch"] != sec(70.5) {
@@ -228,7 +230,7 @@ func TestTheAuditLogsTimeIsPreferred(t *testing.T) {
 }
 
 func TestNothingIsReachedBeforeTheFault(t *testing.T) {
-	f := folded(t, renewal(1, "w1"), nodeSeen(1, "w1", "True", "none"), status(2, "w1", "Unknown"), taint(3, "w1", both(unreachable)), refused(4, "401", "leases w1"), seen("run", 100, TypeUndone, ""))
+	f := folded(t, renewal(1, "w1"), nodeSeen(1, "w1", "True", "none"), status(2, "w1", "Unknown"), taint(3, "w1", both(unreachable)), refused(4, "401", "leases w1"), seen("run", 100, timeline.TypeUndone, ""))
 	if ms := f.Milestones(); len(ms) != 0 {
 		t.Errorf("reached: %+v", ms[0])
 	}
@@ -273,7 +275,7 @@ func TestTaints(t *testing.T) {
 }
 
 func TestPodsUnreadyIsTheLastPodOfTheNode(t *testing.T) {
-	before := []observe.Event{injected(5), nodeSeen(6, "w1", "True", "none"), podSeen(6, "listed", "a", "w1", "True"), podSeen(6, "listed", "b", "w1", "True"),
+	before := []timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none"), podSeen(6, "listed", "a", "w1", "True"), podSeen(6, "listed", "b", "w1", "True"),
 		podSeen(6, "listed", "sick", "w1", "False"), podSeen(6, "listed", "elsewhere", "w2", "True"), status(70, "w1", "Unknown"), nodeSeen(70.01, "w1", "Unknown", "none")}
 	f := folded(t, append(before, podMarked(70.1, "a"), podSeen(70.11, "modified", "a", "w1", "False"))...)
 	f.at(t, PodsUnready, "w1", "", -1, "")
@@ -299,9 +301,9 @@ func TestPodsUnreadyIsTheLastPodOfTheNode(t *testing.T) {
 }
 
 func TestEvictionAndReplacement(t *testing.T) {
-	before := []observe.Event{injected(5), podSeen(6, "listed", "a", "w1", "True", "canary=0s"), podSeen(6, "listed", "b", "w1", "True", "canary=300s"),
+	before := []timeline.Event{injected(5), podSeen(6, "listed", "a", "w1", "True", "canary=0s"), podSeen(6, "listed", "b", "w1", "True", "canary=300s"),
 		podSeen(6, "listed", "plain", "w1", "True"), taint(80, "w1", both(unreachable))}
-	deleted := func(at float64, name, code, user string) observe.Event {
+	deleted := func(at float64, name, code, user string) timeline.Event {
 		return audit(at, "delete", "pods "+name, "code="+code, "ns=n", "user="+user)
 	}
 	f := folded(t, append(before, deleted(80.1, "a", "200", nodeController), podSeen(80.11, "modified", "a", "w1", "False", "canary=0s", "deleting=true"),
@@ -329,7 +331,7 @@ func TestEvictionAndReplacement(t *testing.T) {
 }
 
 func TestPodsBack(t *testing.T) {
-	before := []observe.Event{injected(5), nodeSeen(6, "w1", "True", "none"), podSeen(6, "listed", "a", "w1", "True", "canary=0s"), podSeen(6, "listed", "b", "w2", "True", "canary=300s"),
+	before := []timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none"), podSeen(6, "listed", "a", "w1", "True", "canary=0s"), podSeen(6, "listed", "b", "w2", "True", "canary=300s"),
 		podSeen(6, "listed", "plain", "w1", "True"), nodeSeen(70, "w1", "Unknown", "none"), podSeen(71, "modified", "plain", "w1", "False"),
 		podSeen(72, "modified", "a", "w1", "False", "canary=0s", "deleting=true"), podSeen(73, "added", "a2", "w2", "True", "canary=0s"), nodeSeen(100, "w1", "True", "none")}
 	f := folded(t, before...)
@@ -340,28 +342,28 @@ func TestPodsBack(t *testing.T) {
 	f.at(t, PodsBack, "w1", "", 102, "watch")
 
 	// A canary that nobody replaced is missing.
-	f = folded(t, slices.DeleteFunc(slices.Clone(before), func(e observe.Event) bool { return e.Object == "pods a2" })...)
+	f = folded(t, slices.DeleteFunc(slices.Clone(before), func(e timeline.Event) bool { return e.Object == "pods a2" })...)
 	f.Add(podSeen(101, "modified", "plain", "w1", "True"))
 	f.Add(podSeen(102, "deleted", "a", "w1", "False", "canary=0s", "deleting=true"))
 	f.at(t, PodsBack, "w1", "", -1, "")
 }
 
 func TestCertificateExpiresAfterItsLastValidInstant(t *testing.T) {
-	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), seen("run", 40, TypeWitness, ""))
+	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), seen("run", 40, timeline.TypeWitness, ""))
 	f.at(t, CertificateExpired, "w1", "", -1, "") // NotAfter itself is valid
 	if w := f.windowOf(Key{Name: CertificateExpired, Node: "w1"}); len(w.Intervals) != 1 || w.Intervals[0] != (Interval{Min: 35, Max: 35}) {
 		t.Errorf("before the end its window is %+v, want 35 s after the fault", w)
 	}
-	f.Add(seen("run", 40.000001, TypeWitness, ""))
+	f.Add(seen("run", 40.000001, timeline.TypeWitness, ""))
 	f.at(t, CertificateExpired, "w1", "", 40, "node")
 
-	f = folded(t, certificate(1, "w1", "/a.pem", start.Add(4*time.Second)), injected(5), seen("run", 50, TypeWitness, ""))
+	f = folded(t, certificate(1, "w1", "/a.pem", start.Add(4*time.Second)), injected(5), seen("run", 50, timeline.TypeWitness, ""))
 	f.at(t, CertificateExpired, "w1", "", -1, "") // it was over before the fault
 
 	cfg := testConfig("v1.37.2")
 	cfg.ClockOffset = 2 // the node's clock is ahead, so its certificate ends early for us
 	f = newFold(t, cfg)
-	for _, e := range []observe.Event{certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), seen("run", 50, TypeWitness, "")} {
+	for _, e := range []timeline.Event{certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), seen("run", 50, timeline.TypeWitness, "")} {
 		f.Add(e)
 	}
 	f.at(t, CertificateExpired, "w1", "", 38, "node")
@@ -384,7 +386,7 @@ func TestCertificateRotatedIsAFileTheKubeletDated(t *testing.T) {
 }
 
 func TestCSRs(t *testing.T) {
-	csr := func(at float64, typ, name, state string) observe.Event {
+	csr := func(at float64, typ, name, state string) timeline.Event {
 		return seen("watch", at, typ, "certificatesigningrequests "+name, "user=system:node:w1", "state="+state)
 	}
 	f := folded(t, csr(1, "listed", "old", "Pending"), injected(5), csr(6, "modified", "old", "Denied"), csr(7, "added", "new", "Pending"),
@@ -411,9 +413,9 @@ func TestRunEventsUseTheNodesTime(t *testing.T) {
 	if zero, began := f.Zero(); !began || zero != sec(6.5) {
 		t.Errorf("zero at %v, %v", zero, began)
 	}
-	f.Add(seen("run", 10, TypeKubeletStarted, "node w1"))
-	f.Add(seen("run", 11, TypeUndone, ""))
-	f.Add(seen("run", 12, TypeRepaired, "node w1"))
+	f.Add(seen("run", 10, timeline.TypeKubeletStarted, "node w1"))
+	f.Add(seen("run", 11, timeline.TypeUndone, ""))
+	f.Add(seen("run", 12, timeline.TypeRepaired, "node w1"))
 	f.at(t, KubeletStarted, "w1", "", 10, "run")
 	f.at(t, FaultUndone, "w1", "", 11, "run")
 	f.at(t, RepairDone, "w1", "", 12, "run")
@@ -431,37 +433,37 @@ func TestRunEventsUseTheNodesTime(t *testing.T) {
 }
 
 func TestMeasuringHasNoFault(t *testing.T) {
-	f := folded(t, seen("run", 5, TypeMeasuring, ""), nodeSeen(6, "w1", "True", "none"), nodeSeen(7, "w1", "Unknown", "none"))
+	f := folded(t, seen("run", 5, timeline.TypeMeasuring, ""), nodeSeen(6, "w1", "True", "none"), nodeSeen(7, "w1", "Unknown", "none"))
 	f.at(t, FaultInjected, "w1", "", -1, "")
 	f.at(t, ReadyUnknown, "w1", "", 7, "watch")
 }
 
 func TestUnsteady(t *testing.T) {
-	steady := func() []observe.Event {
-		var es []observe.Event
+	steady := func() []timeline.Event {
+		var es []timeline.Event
 		for _, n := range []string{"cp", "w1", "w2"} {
 			es = append(es, nodeSeen(1, n, "True", "none"), renewalSeen(2, n), renewalSeen(3, n), certificate(3, n, "/a.pem", start.Add(time.Hour)))
 		}
 		return append(es, podSeen(3, "added", "a", "w1", "True", "canary=0s"), podSeen(3, "added", "b", "w1", "True", "canary=300s"), podSeen(3, "added", "b2", "w2", "True", "canary=300s"))
 	}
 	for name, tc := range map[string]struct {
-		add  []observe.Event
-		drop func(observe.Event) bool
+		add  []timeline.Event
+		drop func(timeline.Event) bool
 		want string
 	}{
 		"steady":              {nil, nil, ""},
-		"not Ready":           {[]observe.Event{nodeSeen(4, "w2", "False", "none")}, nil, "node w2 is not Ready"},
-		"unreachable":         {[]observe.Event{nodeSeen(4, "cp", "True", unreachable+":NoSchedule")}, nil, "node cp is tainted: " + unreachable + ":NoSchedule"},
-		"not-ready":           {[]observe.Event{nodeSeen(4, "cp", "True", notReady+":NoExecute")}, nil, "node cp is tainted: " + notReady + ":NoExecute"},
-		"a control plane's":   {[]observe.Event{nodeSeen(4, "cp", "True", "node-role.kubernetes.io/control-plane:NoSchedule")}, nil, ""},
-		"one renewal":         {nil, func(e observe.Event) bool { return e.Object == "leases w1" && e.At == sec(3) }, "the Lease of node w1 was renewed 1 times so far"},
-		"certificate unread":  {nil, func(e observe.Event) bool { return e.Object == "certificate w2" }, "the client certificate of node w2 was not read yet"},
-		"never seen":          {nil, func(e observe.Event) bool { return e.Object == "nodes w2" }, "node w2 is not Ready"},
-		"canary elsewhere":    {[]observe.Event{podSeen(4, "modified", "a", "w2", "True", "canary=0s")}, nil, "canary 0s is ready on w2 and not on w1"},
-		"canary not there":    {nil, func(e observe.Event) bool { return e.Object == "pods a" }, "canary 0s is ready on nowhere and not on w1"},
-		"canary not ready":    {[]observe.Event{podSeen(4, "modified", "a", "w1", "False", "canary=0s")}, nil, "canary 0s is ready on nowhere and not on w1"},
-		"canary on its way":   {[]observe.Event{podSeen(4, "modified", "a", "w1", "True", "canary=0s", "deleting=true")}, nil, "canary 0s is ready on nowhere and not on w1"},
-		"other one elsewhere": {[]observe.Event{podSeen(4, "modified", "b", "w1", "False", "canary=300s")}, nil, "canary 300s is ready on w2 and not on w1"},
+		"not Ready":           {[]timeline.Event{nodeSeen(4, "w2", "False", "none")}, nil, "node w2 is not Ready"},
+		"unreachable":         {[]timeline.Event{nodeSeen(4, "cp", "True", unreachable+":NoSchedule")}, nil, "node cp is tainted: " + unreachable + ":NoSchedule"},
+		"not-ready":           {[]timeline.Event{nodeSeen(4, "cp", "True", notReady+":NoExecute")}, nil, "node cp is tainted: " + notReady + ":NoExecute"},
+		"a control plane's":   {[]timeline.Event{nodeSeen(4, "cp", "True", "node-role.kubernetes.io/control-plane:NoSchedule")}, nil, ""},
+		"one renewal":         {nil, func(e timeline.Event) bool { return e.Object == "leases w1" && e.At == sec(3) }, "the Lease of node w1 was renewed 1 times so far"},
+		"certificate unread":  {nil, func(e timeline.Event) bool { return e.Object == "certificate w2" }, "the client certificate of node w2 was not read yet"},
+		"never seen":          {nil, func(e timeline.Event) bool { return e.Object == "nodes w2" }, "node w2 is not Ready"},
+		"canary elsewhere":    {[]timeline.Event{podSeen(4, "modified", "a", "w2", "True", "canary=0s")}, nil, "canary 0s is ready on w2 and not on w1"},
+		"canary not there":    {nil, func(e timeline.Event) bool { return e.Object == "pods a" }, "canary 0s is ready on nowhere and not on w1"},
+		"canary not ready":    {[]timeline.Event{podSeen(4, "modified", "a", "w1", "False", "canary=0s")}, nil, "canary 0s is ready on nowhere and not on w1"},
+		"canary on its way":   {[]timeline.Event{podSeen(4, "modified", "a", "w1", "True", "canary=0s", "deleting=true")}, nil, "canary 0s is ready on nowhere and not on w1"},
+		"other one elsewhere": {[]timeline.Event{podSeen(4, "modified", "b", "w1", "False", "canary=300s")}, nil, "canary 300s is ready on w2 and not on w1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			es := steady()
@@ -477,25 +479,25 @@ func TestUnsteady(t *testing.T) {
 
 func TestUnhealed(t *testing.T) {
 	const dated = "/pki/kubelet-client-2026-01-02-03-04-05.pem"
-	repaired := seen("run", 100, TypeRepaired, "node w1")
-	base := []observe.Event{certificate(1, "w1", "/a.pem", start.Add(time.Hour)), injected(5), nodeSeen(6, "w1", "True", "none"), renewal(10, "w1")}
+	repaired := seen("run", 100, timeline.TypeRepaired, "node w1")
+	base := []timeline.Event{certificate(1, "w1", "/a.pem", start.Add(time.Hour)), injected(5), nodeSeen(6, "w1", "True", "none"), renewal(10, "w1")}
 	lost := append(slices.Clone(base), refused(30, "401", "leases w1"), nodeSeen(70, "w1", "Unknown", both(unreachable)))
 	rotated, renewed, back := certificate(101, "w1", dated, start.Add(2*time.Hour)), renewal(102, "w1"), nodeSeen(103, "w1", "True", both(unreachable))
-	canaries := []observe.Event{podSeen(104, "added", "a", "w2", "True", "canary=0s"), podSeen(104, "added", "b", "w1", "True", "canary=300s")}
+	canaries := []timeline.Event{podSeen(104, "added", "a", "w2", "True", "canary=0s"), podSeen(104, "added", "b", "w1", "True", "canary=300s")}
 	for _, tc := range []struct {
-		events []observe.Event
-		more   []observe.Event
+		events []timeline.Event
+		more   []timeline.Event
 		want   string
 	}{
 		{base, nil, "node w1 was not repaired"},
-		{base, []observe.Event{repaired}, "the kubelet of w1 has not rotated its certificate"},
-		{base, []observe.Event{certificate(99, "w1", dated, start.Add(time.Hour)), repaired}, "the kubelet of w1 has not rotated its certificate"},
-		{base, []observe.Event{repaired, rotated}, "node w1 is not Ready"}, // no renewal yet
-		{base, []observe.Event{repaired, rotated, renewed}, ""},            // nothing was lost: nothing has to come back
-		{lost, []observe.Event{repaired, rotated, renewed}, "node w1 is not Ready"},
-		{lost, []observe.Event{repaired, rotated, renewed, back}, "TaintsGone was not reached on w1"},
-		{lost, []observe.Event{repaired, rotated, renewed, back, nodeSeen(104, "w1", "True", "none")}, "PodsBack was not reached on w1"},
-		{lost, append([]observe.Event{repaired, rotated, renewed, back, nodeSeen(104, "w1", "True", "none")}, canaries...), ""},
+		{base, []timeline.Event{repaired}, "the kubelet of w1 has not rotated its certificate"},
+		{base, []timeline.Event{certificate(99, "w1", dated, start.Add(time.Hour)), repaired}, "the kubelet of w1 has not rotated its certificate"},
+		{base, []timeline.Event{repaired, rotated}, "node w1 is not Ready"}, // no renewal yet
+		{base, []timeline.Event{repaired, rotated, renewed}, ""},            // nothing was lost: nothing has to come back
+		{lost, []timeline.Event{repaired, rotated, renewed}, "node w1 is not Ready"},
+		{lost, []timeline.Event{repaired, rotated, renewed, back}, "TaintsGone was not reached on w1"},
+		{lost, []timeline.Event{repaired, rotated, renewed, back, nodeSeen(104, "w1", "True", "none")}, "PodsBack was not reached on w1"},
+		{lost, append([]timeline.Event{repaired, rotated, renewed, back, nodeSeen(104, "w1", "True", "none")}, canaries...), ""},
 	} {
 		if got := folded(t, append(slices.Clone(tc.events), tc.more...)...).Unhealed(); got != tc.want {
 			t.Errorf("after %d more events: got %q, want %q", len(tc.more), got, tc.want)
@@ -524,7 +526,7 @@ func TestDueAndSettled(t *testing.T) {
 			t.Errorf("at %v %s is settled: %v", f.Now(), k.Name, got)
 		}
 	}
-	tick := func(at float64) { f.Add(seen("run", at, TypeWitness, "")) }
+	tick := func(at float64) { f.Add(seen("run", at, timeline.TypeWitness, "")) }
 	settled(true, key(LeaseStalled, ""))
 	settled(false, key(ReadyUnknown, ""))
 	settled(false, key(PodEvicted, "300s"))
@@ -548,7 +550,7 @@ func TestMilestonesOfOneInstantHaveOneOrder(t *testing.T) {
 	// Nodes that joined in the same second have certificates that end in the same second.
 	for range 20 {
 		f := folded(t, certificate(1, "w2", "/a.pem", start.Add(40*time.Second)), certificate(1, "w1", "/a.pem", start.Add(40*time.Second)),
-			certificate(1, "cp", "/a.pem", start.Add(40*time.Second)), injected(5), renewal(6, "w2"), renewal(6, "w1"), renewal(6, "cp"), seen("run", 90, TypeWitness, ""))
+			certificate(1, "cp", "/a.pem", start.Add(40*time.Second)), injected(5), renewal(6, "w2"), renewal(6, "w1"), renewal(6, "cp"), seen("run", 90, timeline.TypeWitness, ""))
 		var got []string
 		for _, m := range f.Milestones()[1:] {
 			got = append(got, m.Name+" "+m.Node)
@@ -570,16 +572,16 @@ func TestMilestonesOfOneInstantHaveOneOrder(t *testing.T) {
 // A taint that comes with the next token was dropped or had failed: the node
 // controller reads the node anew before each attempt.
 func TestWhyATaintIsLate(t *testing.T) {
-	get := func(at float64) observe.Event {
+	get := func(at float64) timeline.Event {
 		return audit(at, "get", "nodes w1", "code=200", "user="+nodeController)
 	}
-	unknown, noSchedule, noExecute := status(100, "w1", "Unknown"), taint(100.1, "w1", unreachable+":NoSchedule"), func(at float64) observe.Event { return taint(at, "w1", both(unreachable)) }
-	for want, events := range map[string][]observe.Event{
+	unknown, noSchedule, noExecute := status(100, "w1", "Unknown"), taint(100.1, "w1", unreachable+":NoSchedule"), func(at float64) timeline.Event { return taint(at, "w1", both(unreachable)) }
+	for want, events := range map[string][]timeline.Event{
 		"": {get(100.05), noSchedule, get(100.15), noExecute(100.2)},
 		"nobody tried before: the request had been dropped (stale lister)":          {get(100.05), noSchedule, get(110.05), noExecute(110.1)},
 		"the node controller had tried before: it read the node 1 times in between": {get(100.05), noSchedule, get(100.15), get(110.05), noExecute(110.1)},
 	} {
-		f := folded(t, append([]observe.Event{injected(5), unknown}, events...)...)
+		f := folded(t, append([]timeline.Event{injected(5), unknown}, events...)...)
 		m, ok := f.Get(Key{Name: NoExecuteTainted, Node: "w1"})
 		if !ok || m.Note != want {
 			t.Errorf("got %+v, want note %q", m, want)
@@ -595,7 +597,7 @@ func TestAStallIsWaitedForUntilItCanBeNoticed(t *testing.T) {
 		at   float64
 		want bool
 	}{{45, false}, {90.9, false}} { // 35 + G is 85: then it is noticed
-		f.Add(seen("run", tick.at, TypeWitness, ""))
+		f.Add(seen("run", tick.at, timeline.TypeWitness, ""))
 		if got := f.Settled(Key{Name: ReadyUnknown, Node: "w1"}, time.Second); got != tick.want {
 			t.Errorf("at %v: ReadyUnknown is settled: %v", tick.at, got)
 		}
@@ -614,7 +616,7 @@ func TestAStallIsWaitedForUntilItCanBeNoticed(t *testing.T) {
 // The eviction controller patches the same pods as the same user: only an update
 // is a mark, and a conflict opens the branch of the next pass.
 func TestPodsUnreadyByTheRightRequest(t *testing.T) {
-	patch := func(at float64, name string) observe.Event {
+	patch := func(at float64, name string) timeline.Event {
 		return audit(at, "patch", "pods/status "+name, "code=200", "ns=n", "user="+nodeController)
 	}
 	conflict := audit(100.2, "update", "pods/status b", "code=409", "ns=n", "user="+nodeController)

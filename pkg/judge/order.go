@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // byCause puts events, given as they arrived, in the order in which they came about. What
@@ -16,9 +16,9 @@ import (
 // that made it, where the audit log has that, behind what the same watch has delivered
 // before. A watch that is late on a busy machine does not put an old state behind newer
 // ones.
-func byCause(events []observe.Event, c *clock) []observe.Event {
+func byCause(events []timeline.Event, c *clock) []timeline.Event {
 	type placed struct {
-		observe.Event
+		timeline.Event
 		at time.Duration
 	}
 	all := make([]placed, len(events))
@@ -44,7 +44,7 @@ func byCause(events []observe.Event, c *clock) []observe.Event {
 		}
 		return -1
 	})
-	sorted := make([]observe.Event, len(all))
+	sorted := make([]timeline.Event, len(all))
 	for i, p := range all {
 		sorted[i] = p.Event
 	}
@@ -59,7 +59,7 @@ type causes struct {
 	was     map[string]string // and its state
 }
 
-func newCauses(events []observe.Event, c *clock) *causes {
+func newCauses(events []timeline.Event, c *clock) *causes {
 	s := &causes{map[string]time.Duration{}, map[string][]time.Duration{}, map[string]string{}, map[string]string{}}
 	for _, e := range events {
 		if !accepted(e) {
@@ -87,7 +87,7 @@ func newCauses(events []observe.Event, c *clock) *causes {
 // of is when the state that a watch delivers at a time was written. By the version that
 // the write names, which is the one that the watch has shown before; else it is the last
 // write of what has changed, not longer ago than sameChange.
-func (s *causes) of(e observe.Event, at time.Duration) (time.Duration, bool) {
+func (s *causes) of(e timeline.Event, at time.Duration) (time.Duration, bool) {
 	kind, name, _ := strings.Cut(e.Object, " ")
 	rv, before := e.Detail["rv"], s.rv[e.Object]
 	if rv != "" {

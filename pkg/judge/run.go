@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A Verdict is the judgement of one expectation.
@@ -125,7 +125,7 @@ type Result struct {
 	Verdict  Verdict            `json:"verdict,omitempty"`
 	Note     string             `json:"note,omitempty"`
 	// Evidence is the fact that shows it, as it stands in the timeline.
-	Evidence *observe.Event `json:"evidence,omitempty"`
+	Evidence *timeline.Event `json:"evidence,omitempty"`
 }
 
 // After says from which milestone a window counts, and how long it took from
@@ -208,26 +208,8 @@ type Cost struct {
 	ObserverCPUSeconds float64            `json:"observerCPUSeconds"`
 }
 
-// Further types of events with source "run", emitted by package chaos.
-const (
-	TypePhase         = "Phase"         // object is the phase that begins; "end" ends the last
-	TypeWitness       = "Witness"       // detail inPlace, biting ("true" or "false"), seen
-	TypeWitnessFailed = "WitnessFailed" // it could not look; detail why
-	TypeSetupFailed   = "SetupFailed"   // detail why
-	TypeStep          = "Step"          // an undo, repair or clean step was taken; object is the node, detail kind, what, and why if it failed
-	TypeStepFailed    = "StepFailed"    // an undo or repair step; detail why
-	TypeNotHealed     = "NotHealed"     // recovery did not come in time; detail why
-	TypeSnapshot      = "Snapshot"      // object is the node; detail when (before, after) and what was read
-	TypeDeadMan       = "DeadManFired"
-	TypeController    = "Controller" // object is the component; detail id (container) at one look
-	TypeCost          = "Cost"       // detail apiRequests, cpuSeconds, observeSeconds
-	TypeInterrupted   = "Interrupted"
-	TypeInjectFailed  = "InjectFailed" // detail why
-	TypeLookFailed    = "LookFailed"   // object is what could not be looked at
-)
-
 // Judge derives a Run from a timeline.
-func Judge(t *observe.Timeline) (*Run, error) {
+func Judge(t *timeline.Timeline) (*Run, error) {
 	j, err := open(t)
 	if err != nil {
 		return nil, err
@@ -236,7 +218,7 @@ func Judge(t *observe.Timeline) (*Run, error) {
 }
 
 // open reads the header of a timeline and puts its events in order of time.
-func open(t *observe.Timeline) (*judgement, error) {
+func open(t *timeline.Timeline) (*judgement, error) {
 	j := &judgement{start: t.Header.Start}
 	if err := json.Unmarshal(t.Header.Config, &j.cfg); err != nil {
 		return nil, fmt.Errorf("judging run %s: header field config: %w", t.Header.RunID, err)
@@ -251,7 +233,7 @@ func open(t *observe.Timeline) (*judgement, error) {
 	for _, e := range t.Events {
 		j.clock.note(e)
 	}
-	j.arrived = slices.SortedStableFunc(slices.Values(t.Events), func(a, b observe.Event) int { return cmp.Compare(a.At, b.At) })
+	j.arrived = slices.SortedStableFunc(slices.Values(t.Events), func(a, b timeline.Event) int { return cmp.Compare(a.At, b.At) })
 	j.events = byCause(j.arrived, j.clock)
 	j.run = &Run{APIVersion: APIVersion, Kind: "Run", RunID: t.Header.RunID, Experiment: j.plan.Metadata.Name, Profile: j.plan.Profile, Wanted: j.plan.Spec.Outcome,
 		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, NodeImageID: j.cfg.NodeImageID, Engine: j.cfg.Engine, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
@@ -277,15 +259,15 @@ func bounded(c *Config, p *Plan) error {
 			return fmt.Errorf("%s: %d entries, at most %d are read", l.field, l.n, mostListed)
 		}
 	}
-	if name := p.Metadata.Name; name != "" && !observe.IsName(name) { // it becomes a folder's
-		return fmt.Errorf("experiment.metadata.name: %.60q; want %s", name, observe.NameRule)
+	if name := p.Metadata.Name; name != "" && !timeline.IsName(name) { // it becomes a folder's
+		return fmt.Errorf("experiment.metadata.name: %.60q; want %s", name, timeline.NameRule)
 	}
 	return nil
 }
 
 func (j *judgement) judge(torn bool) (*Run, error) {
 	j.cost()
-	if why, ok := j.find(TypeSetupFailed); ok {
+	if why, ok := j.find(timeline.TypeSetupFailed); ok {
 		j.run.Outcome, j.run.Reasons = OutcomeSetupFailed, []string{why.Detail["why"]}
 		if left := j.failedSteps(); len(left) > 0 {
 			j.run.Outcome, j.run.Reasons = OutcomeDirty, append(left, j.run.Reasons...)
@@ -323,7 +305,7 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 }
 
 // follow feeds a fold. Whose a request is may be known only later than what became of it.
-func (j *judgement) follow(events []observe.Event) (*Fold, error) {
+func (j *judgement) follow(events []timeline.Event) (*Fold, error) {
 	fold, err := NewFold(&j.cfg, j.plan.Spec.Fault, j.start)
 	if err != nil {
 		return nil, fmt.Errorf("judging run %s: %w", j.run.RunID, err)
@@ -345,19 +327,19 @@ type judgement struct {
 	clock *clock
 	// arrived are the events in the order in which they were seen, events the same in that
 	// in which they came about.
-	arrived, events []observe.Event
+	arrived, events []timeline.Event
 	fold            *Fold
 	run             *Run
 	torn            bool // the last line is cut short
 }
 
-func (j *judgement) find(typ string) (observe.Event, bool) {
+func (j *judgement) find(typ string) (timeline.Event, bool) {
 	for _, e := range j.events {
 		if e.Source == "run" && e.Type == typ {
 			return e, true
 		}
 	}
-	return observe.Event{}, false
+	return timeline.Event{}, false
 }
 
 func (j *judgement) milestones() {
@@ -408,8 +390,8 @@ func (j *judgement) result(m *Milestone) Result {
 
 // evidence finds the event that shows a milestone: of its source and at its time.
 // The end of a certificate is no event; what was read from its file is.
-func (j *judgement) evidence(m *Milestone) *observe.Event {
-	var found, read *observe.Event
+func (j *judgement) evidence(m *Milestone) *timeline.Event {
+	var found, read *timeline.Event
 	for i := range j.events {
 		e := &j.events[i]
 		at := j.clock.when(*e)
@@ -417,7 +399,7 @@ func (j *judgement) evidence(m *Milestone) *observe.Event {
 		if at == m.At && e.Source == m.Source && (found == nil || own) {
 			found = e
 		}
-		if at <= m.At && own && (e.Type == observe.TypeCertificate || e.Type == TypeInstalled) {
+		if at <= m.At && own && (e.Type == timeline.TypeCertificate || e.Type == timeline.TypeInstalled) {
 			read = e
 		}
 	}
@@ -593,7 +575,7 @@ func (j *judgement) covered(name string, a, b time.Duration) bool {
 // observedUntil is when the sources were stopped, and whether they were at all.
 func (j *judgement) observedUntil() (time.Duration, bool) {
 	for _, e := range j.events {
-		if e.Source == "run" && e.Type == TypePhase && e.Object == "collect" {
+		if e.Source == "run" && e.Type == timeline.TypePhase && e.Object == "collect" {
 			return e.At, true
 		}
 	}
@@ -607,14 +589,14 @@ func (j *judgement) observedUntil() (time.Duration, bool) {
 func (j *judgement) gaps() {
 	open := map[string]int{}
 	for _, e := range j.events {
-		if e.Type == observe.TypeGap {
+		if e.Type == timeline.TypeGap {
 			if _, is := open[e.Object]; is {
 				continue
 			}
 			from := e.At
-			if d, err := observe.ParseSeconds(e.Detail["from"]); err == nil && e.Detail["from"] != "" {
+			if d, err := timeline.ParseSeconds(e.Detail["from"]); err == nil && e.Detail["from"] != "" {
 				from = d
-			} else if d, err := observe.ParseSeconds(e.Detail["since"]); err == nil && e.Detail["since"] != "" {
+			} else if d, err := timeline.ParseSeconds(e.Detail["since"]); err == nil && e.Detail["since"] != "" {
 				from = max(0, e.At-d)
 			}
 			open[e.Object] = len(j.run.Gaps)
@@ -637,7 +619,7 @@ func (j *judgement) heartbeats() {
 	leases, reports := map[string]*series{}, map[string]*series{}
 	until := map[string]time.Duration{}
 	zero, _ := j.fold.Zero()
-	_, faulted := j.find(TypeInjected)
+	_, faulted := j.find(timeline.TypeInjected)
 	for _, n := range j.cfg.Nodes {
 		leases[n.Name], reports[n.Name] = &series{verbs: map[string]int{}}, &series{verbs: map[string]int{}}
 		until[n.Name], _ = j.observedUntil()
@@ -678,7 +660,7 @@ type series struct {
 	verbs map[string]int
 }
 
-func (s *series) add(e observe.Event, at time.Duration) {
+func (s *series) add(e timeline.Event, at time.Duration) {
 	if s.last > 0 {
 		s.gaps = append(s.gaps, (at - s.last).Seconds())
 	}
@@ -713,7 +695,7 @@ func (j *judgement) cost() {
 	var since time.Duration
 	for _, e := range j.events {
 		switch {
-		case e.Source == "run" && e.Type == TypePhase:
+		case e.Source == "run" && e.Type == timeline.TypePhase:
 			if phase != "" {
 				c.Phases[phase] = round(c.Phases[phase] + (e.At - since).Seconds())
 			}
@@ -722,7 +704,7 @@ func (j *judgement) cost() {
 				c.WallSeconds = ms(e.At)
 				phase = ""
 			}
-		case e.Source == "run" && e.Type == TypeCost:
+		case e.Source == "run" && e.Type == timeline.TypeCost:
 			c.APIRequests, _ = strconv.Atoi(e.Detail["apiRequests"])
 			c.ObserveSeconds, _ = strconv.ParseFloat(e.Detail["observeSeconds"], 64)
 			c.ObserverCPUSeconds, _ = strconv.ParseFloat(e.Detail["cpuSeconds"], 64)
@@ -741,7 +723,7 @@ func (j *judgement) overhead() {
 			last = max(last, *r.Seconds)
 		}
 	}
-	if _, measured := j.find(TypeMeasuring); measured {
+	if _, measured := j.find(timeline.TypeMeasuring); measured {
 		last = c.Phases["hold"]
 	}
 	if c.WallSeconds > 0 {
@@ -785,7 +767,7 @@ func (j *judgement) foremost(reasons []string) []string {
 func (j *judgement) helpedThemselves() []string {
 	var why []string
 	for _, e := range j.events {
-		if e.Source == "run" && e.Type == TypeDeadMan {
+		if e.Source == "run" && e.Type == timeline.TypeDeadMan {
 			why = append(why, e.Object+": the dead-man timer fired while the runner lived")
 		}
 	}
@@ -795,15 +777,15 @@ func (j *judgement) helpedThemselves() []string {
 // dirt lists what the undo and the repair left behind.
 func (j *judgement) dirt() []string {
 	why := j.failedSteps()
-	before := map[string]observe.Event{}
+	before := map[string]timeline.Event{}
 	for _, e := range j.events {
 		if e.Source != "run" {
 			continue
 		}
 		switch {
-		case e.Type == TypeSnapshot && e.Detail["when"] == "before":
+		case e.Type == timeline.TypeSnapshot && e.Detail["when"] == "before":
 			before[e.Object] = e
-		case e.Type == TypeSnapshot:
+		case e.Type == timeline.TypeSnapshot:
 			was := before[e.Object].Detail
 			for _, key := range sortedKeys(e.Detail, was) {
 				if key != "when" && e.Detail[key] != was[key] {
@@ -812,7 +794,7 @@ func (j *judgement) dirt() []string {
 			}
 		}
 	}
-	if _, injected := j.find(TypeInjected); injected {
+	if _, injected := j.find(timeline.TypeInjected); injected {
 		for _, t := range j.cfg.Target {
 			for _, name := range []string{FaultUndone, RepairDone} {
 				if !j.fold.reached(name, t) {
@@ -828,7 +810,7 @@ func (j *judgement) dirt() []string {
 func (j *judgement) failedSteps() []string {
 	var why []string
 	for _, e := range j.events {
-		if e.Source == "run" && (e.Type == TypeStepFailed || e.Type == TypeNotHealed) {
+		if e.Source == "run" && (e.Type == timeline.TypeStepFailed || e.Type == timeline.TypeNotHealed) {
 			why = append(why, strings.TrimPrefix(e.Object+": "+e.Detail["why"], ": "))
 		}
 	}
@@ -839,7 +821,7 @@ func (j *judgement) failedSteps() []string {
 func (j *judgement) notLooked() []string {
 	var why []string
 	for _, e := range j.events {
-		if e.Source == "run" && e.Type == TypeLookFailed {
+		if e.Source == "run" && e.Type == timeline.TypeLookFailed {
 			why = append(why, "nobody could look at the "+e.Object+": "+e.Detail["why"])
 		}
 	}
@@ -866,11 +848,11 @@ func (j *judgement) unwitnessed() []string {
 			continue
 		}
 		switch {
-		case e.Type == TypeInjected:
+		case e.Type == timeline.TypeInjected:
 			since = e.At
-		case e.Type == TypeWitness, e.Type == TypePhase && e.Object == "undo":
+		case e.Type == timeline.TypeWitness, e.Type == timeline.TypePhase && e.Object == "undo":
 			look(e.At)
-		case e.Type == TypeWitnessFailed && failed == "":
+		case e.Type == timeline.TypeWitnessFailed && failed == "":
 			failed = e.Detail["why"]
 		}
 	}
@@ -881,7 +863,7 @@ func (j *judgement) unwitnessed() []string {
 func (j *judgement) bitten() {
 	zero, _ := j.fold.Zero()
 	for _, e := range j.events {
-		if e.Source == "run" && e.Type == TypeWitness && e.Detail["biting"] == "true" {
+		if e.Source == "run" && e.Type == timeline.TypeWitness && e.Detail["biting"] == "true" {
 			j.run.Bitten = &Sight{ms(j.clock.when(e) - zero), klogHead.ReplaceAllString(e.Detail["seen"], "")}
 			return
 		}
@@ -892,9 +874,9 @@ func (j *judgement) notInjected() []string {
 	if none := j.plan.Spec.Fault.Type; none == "" || none == "none" {
 		return nil
 	}
-	if _, ok := j.find(TypeInjected); !ok {
+	if _, ok := j.find(timeline.TypeInjected); !ok {
 		why := "the run ended before the fault was in place"
-		if e, ok := j.find(TypeInjectFailed); ok {
+		if e, ok := j.find(timeline.TypeInjectFailed); ok {
 			why = "the injection failed: " + e.Detail["why"]
 		}
 		return []string{why}
@@ -902,12 +884,12 @@ func (j *judgement) notInjected() []string {
 	if j.run.Bitten != nil {
 		return nil
 	}
-	if _, cut := j.find(TypeInterrupted); cut && j.plan.Spec.Outcome == OutcomeNotInjected {
+	if _, cut := j.find(timeline.TypeInterrupted); cut && j.plan.Spec.Outcome == OutcomeNotInjected {
 		return nil // who was not let look on has not shown that there is nothing to see
 	}
 	last := "nobody looked"
 	for _, e := range j.events {
-		if e.Source == "run" && e.Type == TypeWitness {
+		if e.Source == "run" && e.Type == timeline.TypeWitness {
 			last = e.Detail["seen"]
 		}
 	}
@@ -924,20 +906,20 @@ func (j *judgement) contamination() []string {
 			continue
 		}
 		switch e.Type {
-		case TypeWitness:
+		case timeline.TypeWitness:
 			if e.Detail["inPlace"] == "true" {
 				inPlace = true
 			} else if inPlace {
 				why = append(why, "the fault vanished before the undo: "+e.Detail["seen"])
 			}
-		case TypeController:
+		case timeline.TypeController:
 			if was := controller[e.Object]; was != "" && was != e.Detail["id"] && !(e.Object == "kube-controller-manager" && j.plan.Spec.Fault.restartsController()) {
 				why = append(why, fmt.Sprintf("%s changed identity from %s to %s", e.Object, was, e.Detail["id"]))
 			}
 			controller[e.Object] = e.Detail["id"]
-		case TypeInterrupted:
+		case timeline.TypeInterrupted:
 			why = append(why, "the run was interrupted")
-		case TypeInjectFailed: // of a later part: the first was there
+		case timeline.TypeInjectFailed: // of a later part: the first was there
 			why = append(why, "the fault did not go its way: "+e.Detail["why"])
 		}
 	}

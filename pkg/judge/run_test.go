@@ -21,7 +21,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -35,16 +35,16 @@ const (
 )
 
 // recorded reads the recorded run; what it returns is the caller's to change.
-func recorded(t testing.TB) *observe.Timeline {
+func recorded(t testing.TB) *timeline.Timeline {
 	t.Helper()
-	tl, err := observe.ReadTimelineFile(recording)
+	tl, err := timeline.ReadFile(recording)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tl
 }
 
-func judged(t testing.TB, tl *observe.Timeline) *Run {
+func judged(t testing.TB, tl *timeline.Timeline) *Run {
 	t.Helper()
 	r, err := Judge(tl)
 	if err != nil {
@@ -66,7 +66,7 @@ func asJSON(t testing.TB, r *Run) string {
 func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
 	for _, name := range []string{"csr-denied-fast", "csr-denied-default"} {
 		t.Run(name, func(t *testing.T) {
-			tl, err := observe.ReadTimelineFile("testdata/" + name + ".jsonl.gz")
+			tl, err := timeline.ReadFile("testdata/" + name + ".jsonl.gz")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,16 +138,16 @@ func milestone(t *testing.T, r *Run, name, subject string) Result {
 }
 
 // An edit changes a timeline as another course of events would have.
-type edit func(t *testing.T, tl *observe.Timeline)
+type edit func(t *testing.T, tl *timeline.Timeline)
 
-func whenOf(tl *observe.Timeline, e observe.Event) time.Duration {
+func whenOf(tl *timeline.Timeline, e timeline.Event) time.Duration {
 	return newClock(&Config{}, tl.Header.Start).when(e)
 }
 
-func zeroOf(t *testing.T, tl *observe.Timeline) time.Duration {
+func zeroOf(t *testing.T, tl *timeline.Timeline) time.Duration {
 	t.Helper()
 	for _, e := range tl.Events {
-		if e.Type == TypeInjected {
+		if e.Type == timeline.TypeInjected {
 			return whenOf(tl, e)
 		}
 	}
@@ -156,22 +156,22 @@ func zeroOf(t *testing.T, tl *observe.Timeline) time.Duration {
 }
 
 // sinceFault is a time of the recorded run, in seconds as they stand in run.json.
-func sinceFault(t *testing.T, tl *observe.Timeline, s float64) time.Duration {
+func sinceFault(t *testing.T, tl *timeline.Timeline, s float64) time.Duration {
 	return zeroOf(t, tl) + sec(s)
 }
 
-func drop(match func(tl *observe.Timeline, e observe.Event) bool) edit {
-	return func(t *testing.T, tl *observe.Timeline) {
+func drop(match func(tl *timeline.Timeline, e timeline.Event) bool) edit {
+	return func(t *testing.T, tl *timeline.Timeline) {
 		n := len(tl.Events)
-		tl.Events = slices.DeleteFunc(tl.Events, func(e observe.Event) bool { return match(tl, e) })
+		tl.Events = slices.DeleteFunc(tl.Events, func(e timeline.Event) bool { return match(tl, e) })
 		if len(tl.Events) == n {
 			t.Fatal("the edit found nothing to drop")
 		}
 	}
 }
 
-func add(at float64, e observe.Event) edit {
-	return func(t *testing.T, tl *observe.Timeline) {
+func add(at float64, e timeline.Event) edit {
+	return func(t *testing.T, tl *timeline.Timeline) {
 		e.At = sinceFault(t, tl, at)
 		if e.Source == "audit" {
 			e.Stamp = tl.Header.Start.Add(e.At)
@@ -182,12 +182,12 @@ func add(at float64, e observe.Event) edit {
 
 // blind makes a source miss what happens between two times.
 func blind(from, to float64, source string) edit {
-	return all(add(from, observe.Event{Source: "watch", Type: observe.TypeGap, Object: source, Detail: map[string]string{"why": "x"}}),
-		add(to, observe.Event{Source: "watch", Type: "Watching", Object: source}))
+	return all(add(from, timeline.Event{Source: "watch", Type: timeline.TypeGap, Object: source, Detail: map[string]string{"why": "x"}}),
+		add(to, timeline.Event{Source: "watch", Type: "Watching", Object: source}))
 }
 
-func alter(match func(e observe.Event) bool, change func(i int, e *observe.Event)) edit {
-	return func(t *testing.T, tl *observe.Timeline) {
+func alter(match func(e timeline.Event) bool, change func(i int, e *timeline.Event)) edit {
+	return func(t *testing.T, tl *timeline.Timeline) {
 		n := 0
 		for i := range tl.Events {
 			if e := &tl.Events[i]; match(*e) {
@@ -202,16 +202,16 @@ func alter(match func(e observe.Event) bool, change func(i int, e *observe.Event
 	}
 }
 
-func isRun(typ string) func(observe.Event) bool {
-	return func(e observe.Event) bool { return e.Source == "run" && e.Type == typ }
+func isRun(typ string) func(timeline.Event) bool {
+	return func(e timeline.Event) bool { return e.Source == "run" && e.Type == typ }
 }
 
-func runs(typ string) func(*observe.Timeline, observe.Event) bool {
-	return func(_ *observe.Timeline, e observe.Event) bool { return isRun(typ)(e) }
+func runs(typ string) func(*timeline.Timeline, timeline.Event) bool {
+	return func(_ *timeline.Timeline, e timeline.Event) bool { return isRun(typ)(e) }
 }
 
 func all(edits ...edit) edit {
-	return func(t *testing.T, tl *observe.Timeline) {
+	return func(t *testing.T, tl *timeline.Timeline) {
 		for _, e := range edits {
 			e(t, tl)
 		}
@@ -220,10 +220,10 @@ func all(edits ...edit) edit {
 
 // lateUnknown has all that follows the controller's decision come 20 s later; the
 // other nodes go on renewing meanwhile.
-func lateUnknown(t *testing.T, tl *observe.Timeline) {
+func lateUnknown(t *testing.T, tl *timeline.Timeline) {
 	const late = 20 * time.Second
 	decision := sinceFault(t, tl, 51.8)
-	shift := func(e observe.Event) observe.Event {
+	shift := func(e timeline.Event) timeline.Event {
 		e.At += late
 		if !e.Stamp.IsZero() {
 			e.Stamp = e.Stamp.Add(late)
@@ -242,13 +242,13 @@ func lateUnknown(t *testing.T, tl *observe.Timeline) {
 }
 
 func biting(v string) edit {
-	return alter(isRun(TypeWitness), func(_ int, e *observe.Event) { e.Detail["biting"] = v })
+	return alter(isRun(timeline.TypeWitness), func(_ int, e *timeline.Event) { e.Detail["biting"] = v })
 }
 
-func lastWitness(t *testing.T, tl *observe.Timeline) {
+func lastWitness(t *testing.T, tl *timeline.Timeline) {
 	last := -1
 	for i, e := range tl.Events {
-		if isRun(TypeWitness)(e) {
+		if isRun(timeline.TypeWitness)(e) {
 			last = i
 		}
 	}
@@ -259,36 +259,36 @@ func lastWitness(t *testing.T, tl *observe.Timeline) {
 // not come back.
 func deafNodes(from, back float64) edit {
 	return all(
-		drop(func(tl *observe.Timeline, e observe.Event) bool {
+		drop(func(tl *timeline.Timeline, e timeline.Event) bool {
 			z := zeroFrom(tl)
 			return e.Source == "watch" && strings.HasPrefix(e.Object, "nodes") && e.At >= z+sec(from) && (back == 0 || e.At < z+sec(back))
 		}),
-		add(from, observe.Event{Source: "watch", Type: observe.TypeGap, Object: "nodes", Detail: map[string]string{"why": "too old"}}),
-		func(t *testing.T, tl *observe.Timeline) {
+		add(from, timeline.Event{Source: "watch", Type: timeline.TypeGap, Object: "nodes", Detail: map[string]string{"why": "too old"}}),
+		func(t *testing.T, tl *timeline.Timeline) {
 			if back != 0 {
-				add(back, observe.Event{Source: "watch", Type: "Watching", Object: "nodes"})(t, tl)
+				add(back, timeline.Event{Source: "watch", Type: "Watching", Object: "nodes"})(t, tl)
 			}
 		})
 }
 
 // nodesGap is a gap of the nodes' watch in which nothing happened to be missed.
 func nodesGap(from, back float64) edit {
-	return all(add(from, observe.Event{Source: "watch", Type: observe.TypeGap, Object: "nodes", Detail: map[string]string{"why": "too old"}}),
-		add(back, observe.Event{Source: "watch", Type: "Watching", Object: "nodes"}))
+	return all(add(from, timeline.Event{Source: "watch", Type: timeline.TypeGap, Object: "nodes", Detail: map[string]string{"why": "too old"}}),
+		add(back, timeline.Event{Source: "watch", Type: "Watching", Object: "nodes"}))
 }
 
 func deafAudit(from float64) edit {
-	return func(t *testing.T, tl *observe.Timeline) {
+	return func(t *testing.T, tl *timeline.Timeline) {
 		z := sinceFault(t, tl, from)
-		drop(func(tl *observe.Timeline, e observe.Event) bool { return e.Source == "audit" && whenOf(tl, e) >= z })(t, tl)
-		tl.Events = append(tl.Events, observe.Event{At: max(z, 0), Source: "recorder", Type: observe.TypeGap, Object: "audit",
-			Detail: map[string]string{"from": observe.Seconds(max(z, 0)), "why": "cut"}})
+		drop(func(tl *timeline.Timeline, e timeline.Event) bool { return e.Source == "audit" && whenOf(tl, e) >= z })(t, tl)
+		tl.Events = append(tl.Events, timeline.Event{At: max(z, 0), Source: "recorder", Type: timeline.TypeGap, Object: "audit",
+			Detail: map[string]string{"from": timeline.Seconds(max(z, 0)), "why": "cut"}})
 	}
 }
 
-func zeroFrom(tl *observe.Timeline) time.Duration {
+func zeroFrom(tl *timeline.Timeline) time.Duration {
 	for _, e := range tl.Events {
-		if e.Type == TypeInjected {
+		if e.Type == timeline.TypeInjected {
 			return whenOf(tl, e)
 		}
 	}
@@ -296,22 +296,22 @@ func zeroFrom(tl *observe.Timeline) time.Duration {
 }
 
 // saysUnknown matches every fact that says the target is Unknown.
-func saysUnknown(_ *observe.Timeline, e observe.Event) bool {
+func saysUnknown(_ *timeline.Timeline, e timeline.Event) bool {
 	return e.Detail["ready"] == "Unknown" && strings.HasSuffix(e.Object, " "+recTarget)
 }
 
 func csrIssued(at float64) edit {
-	return add(at, observe.Event{Source: "watch", Type: "modified", Object: "certificatesigningrequests csr-tv8c7",
+	return add(at, timeline.Event{Source: "watch", Type: "modified", Object: "certificatesigningrequests csr-tv8c7",
 		Detail: map[string]string{"user": "system:node:" + recTarget, "state": "Issued"}})
 }
 
-func evictedLast(_ *observe.Timeline, e observe.Event) bool {
+func evictedLast(_ *timeline.Timeline, e timeline.Event) bool {
 	return strings.HasPrefix(e.Object, "pods canary-15s-") && (e.Type == "delete" || e.Type == "deleted" || e.Detail["deleting"] != "")
 }
 
 // setExpect replaces what the experiment expects.
 func setExpect(never bool, xs ...Expectation) edit {
-	return func(t *testing.T, tl *observe.Timeline) {
+	return func(t *testing.T, tl *timeline.Timeline) {
 		var m map[string]any
 		if err := json.Unmarshal(tl.Header.Experiment, &m); err != nil {
 			t.Fatal(err)
@@ -331,13 +331,13 @@ func setExpect(never bool, xs ...Expectation) edit {
 }
 
 func setFault(typ string) edit {
-	return func(t *testing.T, tl *observe.Timeline) {
+	return func(t *testing.T, tl *timeline.Timeline) {
 		tl.Header.Experiment = bytes.Replace(tl.Header.Experiment, []byte(`"type":"csr-denied"`), []byte(`"type":"`+typ+`"`), 1)
 	}
 }
 
 func controlUnknown(at float64) edit {
-	return add(at, observe.Event{Source: "audit", Type: "update", Object: "nodes/status " + recControl,
+	return add(at, timeline.Event{Source: "audit", Type: "update", Object: "nodes/status " + recControl,
 		Detail: map[string]string{"code": "200", "ready": "Unknown", "user": nodeController}})
 }
 
@@ -352,33 +352,35 @@ func TestOutcomes(t *testing.T) {
 		"Unknown comes too late": {lateUnknown, OutcomeFail, []string{"ReadyUnknown: 32.310 s after LeaseStalled, outside [11.95, 14.01]"},
 			map[string]Verdict{ReadyUnknown: Fail, NoExecuteTainted: Pass, LeaseStalled: Pass}, ""},
 		"the fault never bites": {biting("false"), OutcomeNotInjected, []string{"never seen biting; last seen: " + recTarget + ": csr-tv8c7 is Pending"}, nil, ""},
-		"nobody looked":         {drop(runs(TypeWitness)), OutcomeNotInjected, []string{"never seen biting; last seen: nobody looked"}, nil, ""},
-		"one bite is enough": {all(biting("false"), func(_ *testing.T, tl *observe.Timeline) {
-			tl.Events = append(tl.Events, observe.Event{At: 100 * time.Second, Source: "run", Type: TypeWitness, Detail: map[string]string{"biting": "true", "inPlace": "true"}})
+		"nobody looked":         {drop(runs(timeline.TypeWitness)), OutcomeNotInjected, []string{"never seen biting; last seen: nobody looked"}, nil, ""},
+		"one bite is enough": {all(biting("false"), func(_ *testing.T, tl *timeline.Timeline) {
+			tl.Events = append(tl.Events, timeline.Event{At: 100 * time.Second, Source: "run", Type: timeline.TypeWitness, Detail: map[string]string{"biting": "true", "inPlace": "true"}})
 		}), OutcomePass, nil, nil, ""},
-		"the injection failed":           {all(drop(runs(TypeInjected)), drop(runs(TypeWitness))), OutcomeNotInjected, []string{"ended before the fault was in place"}, nil, ""},
-		"no fault needs no injection":    {all(drop(runs(TypeWitness)), setFault("none")), OutcomePass, nil, nil, ""},
-		"a step failed":                  {add(69, observe.Event{Source: "run", Type: TypeStepFailed, Object: "repair", Detail: map[string]string{"why": "exit 1"}}), OutcomeDirty, []string{"repair: exit 1"}, nil, ""},
-		"the node did not heal":          {add(69, observe.Event{Source: "run", Type: TypeNotHealed, Detail: map[string]string{"why": "not Ready"}}), OutcomeDirty, []string{"not Ready"}, nil, ""},
-		"the fault was not undone":       {drop(runs(TypeUndone)), OutcomeDirty, []string{"node " + recTarget + ": FaultUndone was not reached"}, nil, ""},
-		"the node was not repaired":      {drop(runs(TypeRepaired)), OutcomeDirty, []string{"node " + recTarget + ": RepairDone was not reached"}, nil, ""},
+		"the injection failed":           {all(drop(runs(timeline.TypeInjected)), drop(runs(timeline.TypeWitness))), OutcomeNotInjected, []string{"ended before the fault was in place"}, nil, ""},
+		"no fault needs no injection":    {all(drop(runs(timeline.TypeWitness)), setFault("none")), OutcomePass, nil, nil, ""},
+		"a step failed":                  {add(69, timeline.Event{Source: "run", Type: timeline.TypeStepFailed, Object: "repair", Detail: map[string]string{"why": "exit 1"}}), OutcomeDirty, []string{"repair: exit 1"}, nil, ""},
+		"the node did not heal":          {add(69, timeline.Event{Source: "run", Type: timeline.TypeNotHealed, Detail: map[string]string{"why": "not Ready"}}), OutcomeDirty, []string{"not Ready"}, nil, ""},
+		"the fault was not undone":       {drop(runs(timeline.TypeUndone)), OutcomeDirty, []string{"node " + recTarget + ": FaultUndone was not reached"}, nil, ""},
+		"the node was not repaired":      {drop(runs(timeline.TypeRepaired)), OutcomeDirty, []string{"node " + recTarget + ": RepairDone was not reached"}, nil, ""},
 		"a file is not as it was before": {snapshotAfter("kubeconfig", "0000"), OutcomeDirty, []string{`node ` + recTarget + `: kubeconfig was "053c8311927f35e2" and is "0000"`}, nil, ""},
 		"something new is there":         {snapshotAfter("leftover", "yes"), OutcomeDirty, []string{`leftover was "" and is "yes"`}, nil, ""},
-		"something is there no more": {alter(func(e observe.Event) bool {
-			return isRun(TypeSnapshot)(e) && e.Detail["when"] == "after" && e.Object == "node "+recTarget
-		}, func(_ int, e *observe.Event) { delete(e.Detail, "link") }), OutcomeDirty, []string{`link was "good" and is ""`}, nil, ""},
+		"something is there no more": {alter(func(e timeline.Event) bool {
+			return isRun(timeline.TypeSnapshot)(e) && e.Detail["when"] == "after" && e.Object == "node "+recTarget
+		}, func(_ int, e *timeline.Event) { delete(e.Detail, "link") }), OutcomeDirty, []string{`link was "good" and is ""`}, nil, ""},
 		"a control node falls silent": {controlUnknown(60), OutcomeContaminated, []string{"control node " + recControl + " changed: ReadyUnknown"}, nil, ""},
-		"a control node is refused": {add(60, observe.Event{Source: "audit", Type: "get", Object: "pods x", Detail: map[string]string{"code": "401", "agent": "kubelet", "ip": "172.18.0.3"}}),
+		"a control node is refused": {add(60, timeline.Event{Source: "audit", Type: "get", Object: "pods x", Detail: map[string]string{"code": "401", "agent": "kubelet", "ip": "172.18.0.3"}}),
 			OutcomeContaminated, []string{"control node " + recControl + " changed: FirstRefused401"}, nil, ""},
-		"the controller is another": {alter(func(e observe.Event) bool { return isRun(TypeController)(e) && e.Object == "kube-controller-manager" }, func(i int, e *observe.Event) {
+		"the controller is another": {alter(func(e timeline.Event) bool {
+			return isRun(timeline.TypeController)(e) && e.Object == "kube-controller-manager"
+		}, func(i int, e *timeline.Event) {
 			if i == 1 {
 				e.Detail["id"] = "another"
 			}
 		}), OutcomeContaminated, []string{"kube-controller-manager changed identity from 9a8108c737fc6 to another"}, nil, ""},
 		"the fault vanishes":            {lastWitness, OutcomeContaminated, []string{"vanished before the undo: the binding is back"}, nil, ""},
-		"the fault takes time to be in": {alter(isRun(TypeWitness), firstNotInPlace), OutcomePass, nil, nil, ""},
-		"the dead-man timer fires":      {add(60, observe.Event{Source: "run", Type: TypeDeadMan, Object: "node " + recTarget}), OutcomeContaminated, []string{"node " + recTarget + ": the dead-man timer fired"}, nil, ""},
-		"the user interrupts":           {add(60, observe.Event{Source: "run", Type: TypeInterrupted}), OutcomeContaminated, []string{"interrupted"}, nil, ""},
+		"the fault takes time to be in": {alter(isRun(timeline.TypeWitness), firstNotInPlace), OutcomePass, nil, nil, ""},
+		"the dead-man timer fires":      {add(60, timeline.Event{Source: "run", Type: timeline.TypeDeadMan, Object: "node " + recTarget}), OutcomeContaminated, []string{"node " + recTarget + ": the dead-man timer fired"}, nil, ""},
+		"the user interrupts":           {add(60, timeline.Event{Source: "run", Type: timeline.TypeInterrupted}), OutcomeContaminated, []string{"interrupted"}, nil, ""},
 		"nobody could see Unknown": {all(drop(saysUnknown), deafAudit(50), nodesGap(50, 80)), OutcomeInconclusive,
 			// The taints went by unseen with it, and so the evictions have nothing to count from.
 			[]string{"NoScheduleTainted: it came, but ReadyUnknown", "NoExecuteTainted: it came, but ReadyUnknown", "TaintsGone: it came, but ReadyTrue", "ReadyUnknown: not seen, but no source was without a gap",
@@ -396,31 +398,31 @@ func TestOutcomes(t *testing.T) {
 		"a negative needs eyes": {all(blind(20, 25, "certificatesigningrequests"), blind(22, 23, "audit")),
 			OutcomeInconclusive, []string{"CSRApproved: not seen", "CSRIssued: not seen"}, nil, ""},
 		"the eyes of the audit log will do": {blind(20, 25, "certificatesigningrequests"), OutcomePass, nil, nil, ""},
-		"approval is seen without the watch": {all(blind(20, 40, "certificatesigningrequests"), add(30, observe.Event{Source: "audit", Type: "update", Object: "certificatesigningrequests/approval csr-tv8c7",
+		"approval is seen without the watch": {all(blind(20, 40, "certificatesigningrequests"), add(30, timeline.Event{Source: "audit", Type: "update", Object: "certificatesigningrequests/approval csr-tv8c7",
 			Detail: map[string]string{"code": "200", "condition": "Approved", "agent": "kube-controller-manager"}})),
 			OutcomeFail, []string{"CSRApproved: 30.000 s after FaultInjected; csr-tv8c7; it must not occur"}, nil, ""},
-		"a witness that cannot look for a while": {drop(func(tl *observe.Timeline, e observe.Event) bool {
-			return e.Type == TypeWitness && e.At > zeroFrom(tl)+sec(50)
+		"a witness that cannot look for a while": {drop(func(tl *timeline.Timeline, e timeline.Event) bool {
+			return e.Type == timeline.TypeWitness && e.At > zeroFrom(tl)+sec(50)
 		}), OutcomePass, nil, nil, ""},
-		"a witness that cannot look for long": {all(drop(func(tl *observe.Timeline, e observe.Event) bool {
-			return e.Type == TypeWitness && e.At > zeroFrom(tl)+sec(20)
+		"a witness that cannot look for long": {all(drop(func(tl *timeline.Timeline, e timeline.Event) bool {
+			return e.Type == timeline.TypeWitness && e.At > zeroFrom(tl)+sec(20)
 		}),
-			add(25, observe.Event{Source: "run", Type: TypeWitnessFailed, Detail: map[string]string{"why": "refused"}}),
-			add(30, observe.Event{Source: "run", Type: TypeWitnessFailed, Detail: map[string]string{"why": "later"}})),
+			add(25, timeline.Event{Source: "run", Type: timeline.TypeWitnessFailed, Detail: map[string]string{"why": "refused"}}),
+			add(30, timeline.Event{Source: "run", Type: timeline.TypeWitnessFailed, Detail: map[string]string{"why": "later"}})),
 			OutcomeInconclusive, []string{"nobody could look at the fault for 52 s: refused"}, nil, ""},
-		"eyes before and after do not matter": {all(add(-3, observe.Event{Source: "watch", Type: observe.TypeGap, Object: "certificatesigningrequests", Detail: map[string]string{"why": "x"}}),
-			add(-2, observe.Event{Source: "watch", Type: "Watching", Object: "certificatesigningrequests"}),
-			add(68, observe.Event{Source: "watch", Type: observe.TypeGap, Object: "certificatesigningrequests", Detail: map[string]string{"why": "x"}})),
+		"eyes before and after do not matter": {all(add(-3, timeline.Event{Source: "watch", Type: timeline.TypeGap, Object: "certificatesigningrequests", Detail: map[string]string{"why": "x"}}),
+			add(-2, timeline.Event{Source: "watch", Type: "Watching", Object: "certificatesigningrequests"}),
+			add(68, timeline.Event{Source: "watch", Type: timeline.TypeGap, Object: "certificatesigningrequests", Detail: map[string]string{"why": "x"}})),
 			OutcomePass, nil, nil, ""},
 		"without the audit log refusals are not seen": {deafAudit(-1e6), OutcomeInconclusive, []string{"FirstRefused401: not seen", "FirstRefused403: not reached, and neither was FirstRefused401"},
 			map[string]Verdict{FirstRefused401: Inconclusive, FirstRefused403: Inconclusive, LeaseStalled: Pass, ReadyUnknown: Pass, NoExecuteTainted: Pass, PodEvicted + " 0s": Pass, PodsUnready: Pass, LeaseResumed: Pass, TaintsGone: Pass}, ""},
 		"without the audit log the watches carry the rest": {all(deafAudit(-1e6), setExpect(false, Expectation{Milestone: LeaseStalled}, Expectation{Milestone: ReadyUnknown}, Expectation{Milestone: NoExecuteTainted},
 			Expectation{Milestone: PodEvicted, Subject: "15s"}, Expectation{Milestone: LeaseResumed}, Expectation{Milestone: TaintsGone})), OutcomePass, nil, nil, ""},
 		"a milestone without a bound needs eyes to the end": {all(
-			drop(func(tl *observe.Timeline, e observe.Event) bool {
+			drop(func(tl *timeline.Timeline, e timeline.Event) bool {
 				return e.Source == "watch" && strings.HasPrefix(e.Object, "pods") && e.At > zeroFrom(tl)+sec(67)
 			}),
-			add(67, observe.Event{Source: "watch", Type: observe.TypeGap, Object: "pods", Detail: map[string]string{"why": "x"}})),
+			add(67, timeline.Event{Source: "watch", Type: timeline.TypeGap, Object: "pods", Detail: map[string]string{"why": "x"}})),
 			OutcomeInconclusive, []string{"ReplacementReady 15s: not seen", "PodsBack: not seen"}, nil, ""},
 		"the fault itself may be expected": {setExpect(false, Expectation{Milestone: FaultInjected}), OutcomePass, nil, map[string]Verdict{FaultInjected: Pass}, ""},
 		"a limit of one's own is missed": {setExpect(false, Expectation{Milestone: ReplacementReady, Subject: "0s", Max: Duration(500 * time.Millisecond), Why: "ours"}),
@@ -436,7 +438,7 @@ func TestOutcomes(t *testing.T) {
 			[]string{"NoExecuteTainted: it came, but ReadyUnknown from which it counts was not seen"}, nil, ""},
 		"never means the target":  {setExpect(true, Expectation{Milestone: ReadyUnknown}), OutcomeFail, []string{"ReadyUnknown: 12.310 s after LeaseStalled; it must not occur"}, nil, ""},
 		"never of one toleration": {setExpect(true, Expectation{Milestone: PodEvicted, Subject: "300s"}), OutcomePass, nil, map[string]Verdict{PodEvicted + " 300s": Pass}, ""},
-		"there was no cluster":    {add(-1, observe.Event{Source: "run", Type: TypeSetupFailed, Detail: map[string]string{"why": "no Docker"}}), OutcomeSetupFailed, []string{"no Docker"}, nil, ""},
+		"there was no cluster":    {add(-1, timeline.Event{Source: "run", Type: timeline.TypeSetupFailed, Detail: map[string]string{"why": "no Docker"}}), OutcomeSetupFailed, []string{"no Docker"}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tl := recorded(t)
@@ -468,12 +470,12 @@ func TestOutcomes(t *testing.T) {
 }
 
 func snapshotAfter(key, value string) edit {
-	return alter(func(e observe.Event) bool {
-		return isRun(TypeSnapshot)(e) && e.Detail["when"] == "after" && e.Object == "node "+recTarget
-	}, func(_ int, e *observe.Event) { e.Detail[key] = value })
+	return alter(func(e timeline.Event) bool {
+		return isRun(timeline.TypeSnapshot)(e) && e.Detail["when"] == "after" && e.Object == "node "+recTarget
+	}, func(_ int, e *timeline.Event) { e.Detail[key] = value })
 }
 
-func firstNotInPlace(i int, e *observe.Event) {
+func firstNotInPlace(i int, e *timeline.Event) {
 	if i == 0 {
 		e.Detail["inPlace"] = "false"
 	}
@@ -486,12 +488,12 @@ func TestTheWorstOutcomeRules(t *testing.T) {
 		edit edit
 		want Outcome
 	}{
-		{func(*testing.T, *observe.Timeline) {}, OutcomePass},
+		{func(*testing.T, *timeline.Timeline) {}, OutcomePass},
 		{all(drop(saysUnknown), deafAudit(50), nodesGap(50, 80)), OutcomeInconclusive},
 		{csrIssued(30), OutcomeFail}, // what was missed is not hidden by what nobody can say
-		{add(60, observe.Event{Source: "run", Type: TypeDeadMan, Object: "node x"}), OutcomeContaminated},
+		{add(60, timeline.Event{Source: "run", Type: timeline.TypeDeadMan, Object: "node x"}), OutcomeContaminated},
 		{biting("false"), OutcomeNotInjected},
-		{add(69, observe.Event{Source: "run", Type: TypeStepFailed, Object: "undo", Detail: map[string]string{"why": "x"}}), OutcomeDirty},
+		{add(69, timeline.Event{Source: "run", Type: timeline.TypeStepFailed, Object: "undo", Detail: map[string]string{"why": "x"}}), OutcomeDirty},
 	} {
 		step.edit(t, tl)
 		if r := judged(t, tl); r.Outcome != step.want {
@@ -529,7 +531,7 @@ func TestWarningsOfTheRunAreKept(t *testing.T) {
 	}
 }
 
-func editConfig(t *testing.T, tl *observe.Timeline, change func(*Config)) {
+func editConfig(t *testing.T, tl *timeline.Timeline, change func(*Config)) {
 	t.Helper()
 	var c Config
 	if err := json.Unmarshal(tl.Header.Config, &c); err != nil {
@@ -545,20 +547,20 @@ func editConfig(t *testing.T, tl *observe.Timeline, change func(*Config)) {
 
 func TestJudgeNamesWhatItCannotRead(t *testing.T) {
 	for name, tc := range map[string]struct {
-		edit func(*observe.Timeline)
+		edit func(*timeline.Timeline)
 		want string
 	}{
-		"no config":         {func(tl *observe.Timeline) { tl.Header.Config = nil }, "header field config"},
-		"no experiment":     {func(tl *observe.Timeline) { tl.Header.Experiment = nil }, "header field experiment"},
-		"bad experiment":    {func(tl *observe.Timeline) { tl.Header.Experiment = []byte(`{"spec":{"expect":[{"max":5}]}}`) }, "expect.max"},
-		"a path for a name": {func(tl *observe.Timeline) { tl.Header.Experiment = []byte(`{"metadata":{"name":"../x"}}`) }, `experiment.metadata.name: "../x"; want lowercase letters`},
-		"many targets": {func(tl *observe.Timeline) {
+		"no config":         {func(tl *timeline.Timeline) { tl.Header.Config = nil }, "header field config"},
+		"no experiment":     {func(tl *timeline.Timeline) { tl.Header.Experiment = nil }, "header field experiment"},
+		"bad experiment":    {func(tl *timeline.Timeline) { tl.Header.Experiment = []byte(`{"spec":{"expect":[{"max":5}]}}`) }, "expect.max"},
+		"a path for a name": {func(tl *timeline.Timeline) { tl.Header.Experiment = []byte(`{"metadata":{"name":"../x"}}`) }, `experiment.metadata.name: "../x"; want lowercase letters`},
+		"many targets": {func(tl *timeline.Timeline) {
 			editConfig(t, tl, func(c *Config) { c.Target = make([]string, 201) })
 		}, "config.target: 201 entries, at most 200 are read"},
-		"many expectations": {func(tl *observe.Timeline) {
+		"many expectations": {func(tl *timeline.Timeline) {
 			tl.Header.Experiment = []byte(`{"spec":{"expect":[` + strings.Repeat("{},", 200) + `{}]}}`)
 		}, "experiment.spec.expect: 201 entries, at most 200 are read"},
-		"no flags": {func(tl *observe.Timeline) { editConfig(t, tl, func(c *Config) { c.Flags = nil }) }, "nodeLeaseDurationSeconds"},
+		"no flags": {func(tl *timeline.Timeline) { editConfig(t, tl, func(c *Config) { c.Flags = nil }) }, "nodeLeaseDurationSeconds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tl := recorded(t)
@@ -571,7 +573,7 @@ func TestJudgeNamesWhatItCannotRead(t *testing.T) {
 	// A run that has no cluster may have no flags either.
 	tl := recorded(t)
 	tl.Header.Config = []byte(`{}`)
-	add(-1, observe.Event{Source: "run", Type: TypeSetupFailed, Detail: map[string]string{"why": "no Docker"}})(t, tl)
+	add(-1, timeline.Event{Source: "run", Type: timeline.TypeSetupFailed, Detail: map[string]string{"why": "no Docker"}})(t, tl)
 	if r := judged(t, tl); r.Outcome != OutcomeSetupFailed {
 		t.Errorf("outcome %s", r.Outcome)
 	}
@@ -606,9 +608,9 @@ func TestJudgeLeavesItsTimelineAlone(t *testing.T) {
 
 func TestNodesThatExpireTogetherAreAlwaysToldInOneOrder(t *testing.T) {
 	// Certificates are issued and end on whole seconds: ties are the rule.
-	make := func() *observe.Timeline {
+	make := func() *timeline.Timeline {
 		tl := recorded(t)
-		alter(func(e observe.Event) bool { return e.Type == observe.TypeCertificate }, func(_ int, e *observe.Event) { e.Detail["notAfter"] = "2026-11-29T13:50:35Z" })(t, tl)
+		alter(func(e timeline.Event) bool { return e.Type == timeline.TypeCertificate }, func(_ int, e *timeline.Event) { e.Detail["notAfter"] = "2026-11-29T13:50:35Z" })(t, tl)
 		return tl
 	}
 	want := asJSON(t, judged(t, make()))
@@ -643,7 +645,7 @@ func TestRunDerivesFromTheTimelineAlone(t *testing.T) {
 	t.Cleanup(func() { time.Local = local })
 	time.Local = time.FixedZone("far", 13*3600)
 	synctest.Test(t, func(t *testing.T) { // its clock stands at the year 2000
-		again, err := observe.ReadTimeline(bytes.NewReader(text.Bytes()))
+		again, err := timeline.Read(bytes.NewReader(text.Bytes()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -685,23 +687,23 @@ func TestJudgeKnowsNoClockEnvironmentOrNetwork(t *testing.T) {
 
 // small is a timeline with a header of its own, for what the recording does not
 // have.
-func small(t *testing.T, cfg *Config, experiment string, events ...observe.Event) *observe.Timeline {
+func small(t *testing.T, cfg *Config, experiment string, events ...timeline.Event) *timeline.Timeline {
 	t.Helper()
 	b, err := json.Marshal(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &observe.Timeline{Header: observe.Header{Schema: observe.Schema, RunID: "r", Start: start, Config: b, Experiment: []byte(experiment)}, Events: events}
+	return &timeline.Timeline{Header: timeline.Header{Schema: timeline.Schema, RunID: "r", Start: start, Config: b, Experiment: []byte(experiment)}, Events: events}
 }
 
 func TestHeartbeats(t *testing.T) {
-	bytes := func(e observe.Event, n string) observe.Event { e.Detail["bytes"] = n; return e }
+	bytes := func(e timeline.Event, n string) timeline.Event { e.Detail["bytes"] = n; return e }
 	create := renewal(1, "w2")
 	create.Type, create.Detail["code"] = "create", "201" // counted in no statistic of renewals
 	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"fault":{"type":"x"}}}`,
 		bytes(renewal(1, "w1"), "100"), bytes(renewal(11, "w1"), "300"), bytes(renewal(22, "w1"), "200"), bytes(renewal(32.5, "w1"), "200"),
 		create, renewal(10, "w2"), audit(11, "get", "leases w2", "code=200", "ns=kube-node-lease"), audit(12, "update", "leases w2", "code=409"), renewal(20, "w2"), renewal(99, "w2"), renewal(101, "w2"),
-		injected(25), seen("run", 100, TypePhase, "collect")))
+		injected(25), seen("run", 100, timeline.TypePhase, "collect")))
 	want := []Heartbeat{
 		{Node: "cp", Verbs: map[string]int{}},
 		{Node: "w1", Renewals: 3, GapMin: 10, GapMedian: 11, GapMax: 11, Verbs: map[string]int{"update": 3}, BytesMedian: 200}, // up to the fault
@@ -735,17 +737,17 @@ func TestPhasesSumToTheWallTime(t *testing.T) {
 		}
 	}
 	check(t, judged(t, recorded(t)), 0)
-	phase := func(at float64, name string) observe.Event { return seen("run", at, TypePhase, name) }
+	phase := func(at float64, name string) timeline.Event { return seen("run", at, timeline.TypePhase, name) }
 	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"expect":[{"milestone":"RepairDone"}]}}`, phase(0, "setup"), phase(1, "create"), phase(51, "setup"), phase(53, "hold"),
-		injected(54), seen("run", 60, TypeUndone, ""), seen("run", 61, TypeRepaired, "node w1"), phase(70, "collect"), phase(72, "delete"), phase(75.5, "end"),
-		seen("run", 71, TypeCost, "", "apiRequests=42", "observeSeconds=17.5", "cpuSeconds=1.25")))
+		injected(54), seen("run", 60, timeline.TypeUndone, ""), seen("run", 61, timeline.TypeRepaired, "node w1"), phase(70, "collect"), phase(72, "delete"), phase(75.5, "end"),
+		seen("run", 71, timeline.TypeCost, "", "apiRequests=42", "observeSeconds=17.5", "cpuSeconds=1.25")))
 	check(t, r, 0)
 	want := Cost{WallSeconds: 75.5, OverheadSeconds: 75.5 - 50 - 3.5 - 7, Phases: map[string]float64{"setup": 3, "create": 50, "hold": 17, "collect": 2, "delete": 3.5}, ObserveSeconds: 17.5, APIRequests: 42, ObserverCPUSeconds: 1.25}
 	if fmt.Sprint(r.Cost) != fmt.Sprint(want) {
 		t.Errorf("got  %+v\nwant %+v", r.Cost, want)
 	}
 	// Without a fault the hold is the experiment's time.
-	r = judged(t, small(t, testConfig("v1.37.2"), `{}`, phase(0, "setup"), phase(2, "hold"), seen("run", 2, TypeMeasuring, ""), phase(62, "collect"), phase(63, "end")))
+	r = judged(t, small(t, testConfig("v1.37.2"), `{}`, phase(0, "setup"), phase(2, "hold"), seen("run", 2, timeline.TypeMeasuring, ""), phase(62, "collect"), phase(63, "end")))
 	if r.Cost.OverheadSeconds != 3 {
 		t.Errorf("overhead %v, want 3", r.Cost.OverheadSeconds)
 	}
@@ -756,16 +758,16 @@ func TestPhasesSumToTheWallTime(t *testing.T) {
 }
 
 func TestGapsEndWhenTheirSourceIsSeenAtWork(t *testing.T) {
-	gap := func(at float64, source, object string, kv ...string) observe.Event {
-		return seen(source, at, observe.TypeGap, object, append(kv, "why="+object+" broke")...)
+	gap := func(at float64, source, object string, kv ...string) timeline.Event {
+		return seen(source, at, timeline.TypeGap, object, append(kv, "why="+object+" broke")...)
 	}
 	to := func(s float64) *float64 { return &s }
 	r := judged(t, small(t, testConfig("v1.37.2"), `{}`,
 		gap(10, "watch", "leases"), gap(11, "watch", "leases"), seen("watch", 12, "listed", "leases w1"), seen("watch", 13, "Watching", "leases"),
 		gap(14, "watch", "nodes"), seen("watch", 15, "Watching", "pods"),
-		gap(20, "node", "kubelet w1"), seen("node", 21, observe.TypeProcess, "kubelet w2", "pid=1"), seen("node", 22, observe.TypeCertificate, "certificate w1", "file=/a.pem"),
+		gap(20, "node", "kubelet w1"), seen("node", 21, timeline.TypeProcess, "kubelet w2", "pid=1"), seen("node", 22, timeline.TypeCertificate, "certificate w1", "file=/a.pem"),
 		gap(30, "recorder", "audit", "from=25.5"), gap(40, "watch", "leases"),
-		seen("node", 41, observe.TypeProcess, "kubelet w1", "pid=1")))
+		seen("node", 41, timeline.TypeProcess, "kubelet w1", "pid=1")))
 	want := []Gap{{"leases", 10, to(13), "leases broke"}, {"nodes", 14, nil, "nodes broke"}, {"kubelet w1", 20, to(22), "kubelet w1 broke"}, {"audit", 25.5, nil, "audit broke"}, {"leases", 40, nil, "leases broke"}}
 	got, err := json.Marshal(r.Gaps)
 	if err != nil {
@@ -804,7 +806,7 @@ func TestClockOffsetMovesStampsAndNotObservations(t *testing.T) {
 }
 
 func FuzzJudge(f *testing.F) {
-	write := func(tl *observe.Timeline) {
+	write := func(tl *timeline.Timeline) {
 		var b bytes.Buffer
 		enc := json.NewEncoder(&b)
 		if err := enc.Encode(tl.Header); err != nil {
@@ -820,7 +822,7 @@ func FuzzJudge(f *testing.F) {
 	tl := recorded(f)
 	write(tl)
 	short := *tl
-	short.Events = slices.DeleteFunc(slices.Clone(tl.Events), func(e observe.Event) bool { return e.Source == "audit" && !strings.HasSuffix(e.Object, recTarget) })
+	short.Events = slices.DeleteFunc(slices.Clone(tl.Events), func(e timeline.Event) bool { return e.Source == "audit" && !strings.HasSuffix(e.Object, recTarget) })
 	write(&short)
 	for _, e := range []string{
 		`{"expect":[{"milestone":"FaultInjected"},{"milestone":"Nothing","subject":"x"}],"never":[{"milestone":"FaultInjected"},{"milestone":""}]}`,
@@ -829,13 +831,13 @@ func FuzzJudge(f *testing.F) {
 		tiny := *tl
 		tiny.Header.Experiment = []byte(`{"spec":` + e + `}`)
 		tiny.Header.Config = []byte(`{"kubernetesVersion":"v1.33.1","flags":{"kubelet":{"nodeLeaseDurationSeconds":{"value":"40"}},"kube-controller-manager":{"node-monitor-grace-period":{"value":"50s"},"node-monitor-period":{"value":"5"},"node-eviction-rate":{"value":"0.1"}}},"nodes":[{"name":"a","ip":"1"},{"name":"a","ip":"1"}],"target":["a","b"],"controlNodes":["c"],"canaries":["5s"]}`)
-		tiny.Events = []observe.Event{injected(1), certificate(0, "a", "/x", start), refused(3, "401", "leases a", "ip=1"), nodeSeen(4, "a", "True", "none"), podSeen(5, "added", "p", "a", "True", "canary=5s"),
+		tiny.Events = []timeline.Event{injected(1), certificate(0, "a", "/x", start), refused(3, "401", "leases a", "ip=1"), nodeSeen(4, "a", "True", "none"), podSeen(5, "added", "p", "a", "True", "canary=5s"),
 			status(60, "a", "Unknown"), taint(61, "a", both(unreachable)), podMarked(62, "p"), podSeen(67, "deleted", "p", "a", "False", "canary=5s", "deleting=true"),
-			seen("node", 68, observe.TypeGap, "kubelet a", "from=NaN"), seen("run", 70, TypeUndone, ""), seen("run", 71, TypeRepaired, "node a"), seen("run", 72, TypePhase, "collect"), seen("run", 73, TypePhase, "end")}
+			seen("node", 68, timeline.TypeGap, "kubelet a", "from=NaN"), seen("run", 70, timeline.TypeUndone, ""), seen("run", 71, timeline.TypeRepaired, "node a"), seen("run", 72, timeline.TypePhase, "collect"), seen("run", 73, timeline.TypePhase, "end")}
 		write(&tiny)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tl, err := observe.ReadTimeline(bytes.NewReader(data))
+		tl, err := timeline.Read(bytes.NewReader(data))
 		if err != nil {
 			return
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A Trace is the state of everything in a run over time: the facts of its timeline
@@ -137,7 +137,7 @@ func (l *Lane) close(at float64) {
 }
 
 // NewTrace puts the facts of a timeline in order.
-func NewTrace(t *observe.Timeline) (*Trace, error) {
+func NewTrace(t *timeline.Timeline) (*Trace, error) {
 	j, err := open(t)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ type edge struct {
 
 func (t *tracer) follow() *Trace {
 	for _, e := range t.events {
-		if e.Source == "run" && (e.Type == TypeInjected || e.Type == TypeMeasuring) {
+		if e.Source == "run" && (e.Type == timeline.TypeInjected || e.Type == timeline.TypeMeasuring) {
 			t.zero = t.clock.when(e)
 		}
 	}
@@ -240,7 +240,7 @@ func (t *tracer) follow() *Trace {
 // seconds is a time since the injection.
 func (t *tracer) seconds(at time.Duration) float64 { return ms(at - t.zero) }
 
-func (t *tracer) add(e observe.Event, at float64) {
+func (t *tracer) add(e timeline.Event, at float64) {
 	kind, name, _ := strings.Cut(e.Object, " ")
 	switch e.Source {
 	case "run":
@@ -256,50 +256,50 @@ func (t *tracer) add(e observe.Event, at float64) {
 
 func (t *tracer) did(at float64, what string) { t.trace.Deeds = append(t.trace.Deeds, Deed{at, what}) }
 
-func (t *tracer) addRun(e observe.Event, at float64, node string) {
+func (t *tracer) addRun(e timeline.Event, at float64, node string) {
 	tr := t.trace
 	switch e.Type {
-	case TypePhase:
+	case timeline.TypePhase:
 		state := e.Object
 		if state == "end" {
 			state = ""
 		}
 		tr.Phases.enter(at, state, "")
-	case TypeInjected:
+	case timeline.TypeInjected:
 		tr.Fault.enter(at, "fault", e.Detail["what"])
 		t.did(at, "injected: "+e.Detail["what"])
-	case TypeStruck:
+	case timeline.TypeStruck:
 		t.did(at, "then: "+e.Detail["what"])
-	case TypeReleased:
+	case timeline.TypeReleased:
 		tr.Fault.enter(at, "released", "")
 		t.did(at, "the fault was taken back, the node left to itself")
-	case TypeKubeletStopped:
+	case timeline.TypeKubeletStopped:
 		t.did(at, "the kubelet of "+node+" was stopped")
-	case TypeStopped:
+	case timeline.TypeStopped:
 		t.did(at, "container "+e.Detail["id"]+" of "+e.Object+" had ended")
-	case TypeUndone:
+	case timeline.TypeUndone:
 		tr.Fault.enter(at, "", "")
-	case TypeInstalled:
+	case timeline.TypeInstalled:
 		if n := t.nodes[node]; n != nil {
 			t.certificate(e, at, n)
 		}
-	case TypeKubeletStarted:
+	case timeline.TypeKubeletStarted:
 		t.did(at, "the kubelet of "+node+" was started again")
-	case TypeStep:
+	case timeline.TypeStep:
 		what := e.Detail["kind"] + ": " + e.Detail["what"] + " on " + node
 		if why := e.Detail["why"]; why != "" {
 			what += ", which failed: " + why
 		}
 		t.did(at, what)
-	case TypeStepFailed, TypeNotHealed, TypeInjectFailed, TypeDeadMan, TypeInterrupted:
+	case timeline.TypeStepFailed, timeline.TypeNotHealed, timeline.TypeInjectFailed, timeline.TypeDeadMan, timeline.TypeInterrupted:
 		what := strings.TrimSpace(e.Type + " " + e.Object)
 		if why := e.Detail["why"]; why != "" {
 			what += ": " + why
 		}
 		t.did(at, what)
-	case TypeWitness:
+	case timeline.TypeWitness:
 		tr.Witnesses = append(tr.Witnesses, Witness{at, e.Detail["inPlace"] == "true", e.Detail["biting"] == "true", e.Detail["seen"]})
-	case TypeController:
+	case timeline.TypeController:
 		i, known := t.looked[e.Object]
 		if !known {
 			i = len(tr.Containers)
@@ -309,7 +309,7 @@ func (t *tracer) addRun(e observe.Event, at float64, node string) {
 	}
 }
 
-func (t *tracer) addAudit(e observe.Event, at float64, kind, name string) {
+func (t *tracer) addAudit(e timeline.Event, at float64, kind, name string) {
 	tr, d := t.trace, e.Detail
 	if n := len(tr.Server.Spans); n > 0 && at-tr.Server.Spans[n-1].To <= t.silence {
 		tr.Server.Spans[n-1].To = max(at, tr.Server.Spans[n-1].To)
@@ -377,10 +377,10 @@ func (t *tracer) led(at float64, holder string) {
 	tr.Leader.enter(at, holder, "")
 }
 
-func (t *tracer) addWatch(e observe.Event, at float64, kind, name string) {
+func (t *tracer) addWatch(e timeline.Event, at float64, kind, name string) {
 	d := e.Detail
 	switch e.Type {
-	case observe.TypeGap:
+	case timeline.TypeGap:
 		t.blind[kind] = true
 	case "Watching":
 		t.blind[kind] = false
@@ -410,7 +410,7 @@ func (t *tracer) collectEdges() {
 
 // writeOf reads what an entry of the audit log made of a node. An update of the
 // status may hold taints too, as its writer last saw them; they are not written.
-func writeOf(e observe.Event, at float64) (edge, bool) {
+func writeOf(e timeline.Event, at float64) (edge, bool) {
 	kind, name, _ := strings.Cut(e.Object, " ")
 	w := edge{at: at, node: name}
 	if e.Source != "audit" || !strings.HasPrefix(e.Detail["code"], "2") {
@@ -492,7 +492,7 @@ func (t *tracer) node(name string, at float64, ready, taints string) {
 	t.tainted[name] = now
 }
 
-func (t *tracer) pod(e observe.Event, at float64, id string) {
+func (t *tracer) pod(e timeline.Event, at float64, id string) {
 	d := e.Detail
 	p := t.pods[id]
 	if p == nil {
@@ -519,10 +519,10 @@ func (t *tracer) pod(e observe.Event, at float64, id string) {
 }
 
 // podList ends, after a gap, the pods that the new list does not have.
-func (t *tracer) podList(e observe.Event, at float64) {
+func (t *tracer) podList(e timeline.Event, at float64) {
 	for _, p := range t.pods {
 		switch {
-		case e.Type == observe.TypeGap:
+		case e.Type == timeline.TypeGap:
 			p.unseen = true
 		case e.Type == "Watching" && p.unseen:
 			p.lane.enter(at, "", "")
@@ -530,7 +530,7 @@ func (t *tracer) podList(e observe.Event, at float64) {
 	}
 }
 
-func (t *tracer) request(e observe.Event, at float64, name string) {
+func (t *tracer) request(e timeline.Event, at float64, name string) {
 	l := t.requests[name]
 	if l == nil {
 		l = &Lane{Name: name}
@@ -564,20 +564,20 @@ func (t *tracer) orphan(name, cred string) {
 	}
 }
 
-func (t *tracer) addNode(e observe.Event, at float64, n *NodeTrace) {
+func (t *tracer) addNode(e timeline.Event, at float64, n *NodeTrace) {
 	if n == nil {
 		return
 	}
 	switch e.Type {
-	case observe.TypeProcess:
+	case timeline.TypeProcess:
 		t.process(e, at, n)
-	case observe.TypeCertificate:
+	case timeline.TypeCertificate:
 		t.certificate(e, at, n)
 	}
 }
 
 // certificate enters what lies on the disk of a node.
-func (t *tracer) certificate(e observe.Event, at float64, n *NodeTrace) {
+func (t *tracer) certificate(e timeline.Event, at float64, n *NodeTrace) {
 	d := e.Detail
 	if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open {
 		last := &n.Certificates[k-1]
@@ -603,7 +603,7 @@ func (t *tracer) certificate(e observe.Event, at float64, n *NodeTrace) {
 
 // process enters the state of a kubelet's process; a start that was seen only by
 // systemd's count is an end of the one before, too.
-func (t *tracer) process(e observe.Event, at float64, n *NodeTrace) {
+func (t *tracer) process(e timeline.Event, at float64, n *NodeTrace) {
 	d := e.Detail
 	restarts, _ := strconv.Atoi(d["restarts"])
 	p := t.processes[n.Name]

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // In the timelines made here the fault comes at 100 s and the observation ends at
@@ -26,7 +26,7 @@ func traceConfig() *Config {
 	return cfg
 }
 
-func newTrace(t *testing.T, tl *observe.Timeline) *Trace {
+func newTrace(t *testing.T, tl *timeline.Timeline) *Trace {
 	t.Helper()
 	tr, err := NewTrace(tl)
 	if err != nil {
@@ -36,7 +36,7 @@ func newTrace(t *testing.T, tl *observe.Timeline) *Trace {
 }
 
 // traced puts the fault and the end of the observation around some events.
-func traced(t *testing.T, events ...observe.Event) *Trace {
+func traced(t *testing.T, events ...timeline.Event) *Trace {
 	t.Helper()
 	return newTrace(t, small(t, traceConfig(), `{}`, append(events, injected(faultAt), phase(overAt, "collect"))...))
 }
@@ -50,17 +50,17 @@ func (tr *Trace) node(t *testing.T, name string) NodeTrace {
 	return tr.Nodes[i]
 }
 
-func phase(at float64, name string) observe.Event { return seen("run", at, TypePhase, name) }
+func phase(at float64, name string) timeline.Event { return seen("run", at, timeline.TypePhase, name) }
 
-func watchGap(at float64, kind string) observe.Event {
-	return seen("watch", at, observe.TypeGap, kind, "why=too old")
+func watchGap(at float64, kind string) timeline.Event {
+	return seen("watch", at, timeline.TypeGap, kind, "why=too old")
 }
 
-func watching(at float64, kind string) observe.Event { return seen("watch", at, "Watching", kind) }
+func watching(at float64, kind string) timeline.Event { return seen("watch", at, "Watching", kind) }
 
-func listed(e observe.Event) observe.Event { e.Type = "listed"; return e }
+func listed(e timeline.Event) timeline.Event { e.Type = "listed"; return e }
 
-func with(e observe.Event, kv ...string) observe.Event {
+func with(e timeline.Event, kv ...string) timeline.Event {
 	maps.Copy(e.Detail, detail(kv))
 	return e
 }
@@ -104,40 +104,40 @@ func same(t *testing.T, what, got, want string) {
 func TestReadyIsToldAtTheAuditLogsTime(t *testing.T) {
 	before := listed(nodeSeen(90, "w1", "True", "none"))
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		want   string
 	}{
-		"a watch behind the log and one before it": {[]observe.Event{status(110, "w1", "Unknown"), nodeSeen(110.3, "w1", "Unknown", "none"), nodeSeen(149.99, "w1", "True", "none"), status(150, "w1", "True")},
+		"a watch behind the log and one before it": {[]timeline.Event{status(110, "w1", "Unknown"), nodeSeen(110.3, "w1", "Unknown", "none"), nodeSeen(149.99, "w1", "True", "none"), status(150, "w1", "True")},
 			"True -10..10, Unknown 10..50, True 50..100+"},
-		"old states delivered late": {[]observe.Event{status(100, "w1", "Unknown"), status(100.5, "w1", "True"), nodeSeen(101, "w1", "Unknown", "none"), nodeSeen(101.5, "w1", "True", "none")},
+		"old states delivered late": {[]timeline.Event{status(100, "w1", "Unknown"), status(100.5, "w1", "True"), nodeSeen(101, "w1", "Unknown", "none"), nodeSeen(101.5, "w1", "True", "none")},
 			"True -10..0, Unknown 0..0.5, True 0.5..100+"},
-		"old states delivered late, twice over": {[]observe.Event{status(100, "w1", "Unknown"), status(100.5, "w1", "True"), status(101, "w1", "Unknown"), status(101.5, "w1", "True"),
+		"old states delivered late, twice over": {[]timeline.Event{status(100, "w1", "Unknown"), status(100.5, "w1", "True"), status(101, "w1", "Unknown"), status(101.5, "w1", "True"),
 			nodeSeen(101.6, "w1", "Unknown", "none"), nodeSeen(101.7, "w1", "True", "none"), nodeSeen(101.8, "w1", "Unknown", "none"), nodeSeen(101.9, "w1", "True", "none")},
 			"True -10..0, Unknown 0..0.5, True 0.5..1, Unknown 1..1.5, True 1.5..100+"},
 		// A kubelet that starts reports twice within milliseconds.
-		"the same state written again": {[]observe.Event{status(110, "w1", "Unknown"), nodeSeen(110.01, "w1", "Unknown", "none"), status(150, "w1", "True"), nodeSeen(150.001, "w1", "True", "none"), status(151, "w1", "True"), nodeSeen(151.001, "w1", "True", "none")},
+		"the same state written again": {[]timeline.Event{status(110, "w1", "Unknown"), nodeSeen(110.01, "w1", "Unknown", "none"), status(150, "w1", "True"), nodeSeen(150.001, "w1", "True", "none"), status(151, "w1", "True"), nodeSeen(151.001, "w1", "True", "none")},
 			"True -10..10, Unknown 10..50, True 50..100+"},
-		"the same state written before the present one": {[]observe.Event{status(109, "w1", "True"), status(110, "w1", "Unknown"), nodeSeen(110.01, "w1", "Unknown", "none"), nodeSeen(110.5, "w1", "True", "none")},
+		"the same state written before the present one": {[]timeline.Event{status(109, "w1", "True"), status(110, "w1", "Unknown"), nodeSeen(110.01, "w1", "Unknown", "none"), nodeSeen(110.5, "w1", "True", "none")},
 			"True -10..10, Unknown 10..10.5, True 10.5..100+"},
-		"nothing in the log": {[]observe.Event{nodeSeen(110.3, "w1", "Unknown", "none"), nodeSeen(150, "w1", "False", "none")}, "True -10..10.3, Unknown 10.3..50, False 50..100+"},
-		"what says nothing of it in the log": {[]observe.Event{status(110, "w2", "Unknown"), audit(110.1, "update", "nodes/status w1", "code=409", "ready=Unknown"), audit(110.2, "patch", "nodes w1", "code=200", "ready=Unknown"), nodeSeen(110.3, "w1", "Unknown", "none")},
+		"nothing in the log": {[]timeline.Event{nodeSeen(110.3, "w1", "Unknown", "none"), nodeSeen(150, "w1", "False", "none")}, "True -10..10.3, Unknown 10.3..50, False 50..100+"},
+		"what says nothing of it in the log": {[]timeline.Event{status(110, "w2", "Unknown"), audit(110.1, "update", "nodes/status w1", "code=409", "ready=Unknown"), audit(110.2, "patch", "nodes w1", "code=200", "ready=Unknown"), nodeSeen(110.3, "w1", "Unknown", "none")},
 			"True -10..10.3, Unknown 10.3..100+"},
-		"too far apart to be the same change":  {[]observe.Event{status(110, "w1", "Unknown"), nodeSeen(112.1, "w1", "Unknown", "none")}, "True -10..12.1, Unknown 12.1..100+"},
-		"the first look is no change":          {[]observe.Event{status(91, "w1", "True")}, "True -10..100+"},
-		"back before the log's stamp":          {[]observe.Event{nodeSeen(110, "w1", "Unknown", "none"), nodeSeen(110.2, "w1", "True", "none"), status(110.5, "w1", "Unknown")}, "True -10..10.5, Unknown 10.5..10.5, True 10.5..100+"},
-		"stamped after the end":                {[]observe.Event{nodeSeen(199.9, "w1", "Unknown", "none"), status(200.1, "w1", "Unknown")}, "True -10..99.9, Unknown 99.9..100+"},
-		"a node that is deleted tells nothing": {[]observe.Event{seen("watch", 110, "deleted", "nodes w1", "ready=Unknown", "taints=none"), nodeSeen(120, "w9", "Unknown", "none")}, "True -10..100+"},
-		"the log alone while the watch is blind": {[]observe.Event{watchGap(105, "nodes"), status(110, "w1", "Unknown"), status(111, "w1", "Unknown"), status(150, "w1", "True"), listed(nodeSeen(159, "w1", "True", "none")), watching(160, "nodes")},
+		"too far apart to be the same change":  {[]timeline.Event{status(110, "w1", "Unknown"), nodeSeen(112.1, "w1", "Unknown", "none")}, "True -10..12.1, Unknown 12.1..100+"},
+		"the first look is no change":          {[]timeline.Event{status(91, "w1", "True")}, "True -10..100+"},
+		"back before the log's stamp":          {[]timeline.Event{nodeSeen(110, "w1", "Unknown", "none"), nodeSeen(110.2, "w1", "True", "none"), status(110.5, "w1", "Unknown")}, "True -10..10.5, Unknown 10.5..10.5, True 10.5..100+"},
+		"stamped after the end":                {[]timeline.Event{nodeSeen(199.9, "w1", "Unknown", "none"), status(200.1, "w1", "Unknown")}, "True -10..99.9, Unknown 99.9..100+"},
+		"a node that is deleted tells nothing": {[]timeline.Event{seen("watch", 110, "deleted", "nodes w1", "ready=Unknown", "taints=none"), nodeSeen(120, "w9", "Unknown", "none")}, "True -10..100+"},
+		"the log alone while the watch is blind": {[]timeline.Event{watchGap(105, "nodes"), status(110, "w1", "Unknown"), status(111, "w1", "Unknown"), status(150, "w1", "True"), listed(nodeSeen(159, "w1", "True", "none")), watching(160, "nodes")},
 			"True -10..10, Unknown 10..50, True 50..100+"},
-		"a refused write while it is blind":       {[]observe.Event{watchGap(105, "nodes"), audit(110, "update", "nodes/status w1", "code=409", "ready=Unknown")}, "True -10..100+"},
-		"another watch is blind":                  {[]observe.Event{watchGap(105, "pods"), status(110, "w1", "Unknown")}, "True -10..100+"},
-		"the watch leads again":                   {[]observe.Event{watchGap(105, "nodes"), watching(106, "nodes"), status(110, "w1", "Unknown")}, "True -10..100+"},
-		"the log leads, then the watch":           {[]observe.Event{watchGap(105, "nodes"), status(110, "w1", "Unknown"), watching(110.5, "nodes"), nodeSeen(110.6, "w1", "Unknown", "none"), status(150, "w1", "True"), nodeSeen(150.4, "w1", "True", "none")}, "True -10..10, Unknown 10..50, True 50..100+"},
-		"what nobody wrote is found in the list":  {[]observe.Event{watchGap(105, "nodes"), listed(nodeSeen(110, "w1", "Unknown", "none")), watching(110, "nodes")}, "True -10..10, Unknown 10..100+"},
-		"what comes when the observation is over": {[]observe.Event{nodeSeen(200.1, "w1", "Unknown", "none")}, "True -10..100+"},
+		"a refused write while it is blind":       {[]timeline.Event{watchGap(105, "nodes"), audit(110, "update", "nodes/status w1", "code=409", "ready=Unknown")}, "True -10..100+"},
+		"another watch is blind":                  {[]timeline.Event{watchGap(105, "pods"), status(110, "w1", "Unknown")}, "True -10..100+"},
+		"the watch leads again":                   {[]timeline.Event{watchGap(105, "nodes"), watching(106, "nodes"), status(110, "w1", "Unknown")}, "True -10..100+"},
+		"the log leads, then the watch":           {[]timeline.Event{watchGap(105, "nodes"), status(110, "w1", "Unknown"), watching(110.5, "nodes"), nodeSeen(110.6, "w1", "Unknown", "none"), status(150, "w1", "True"), nodeSeen(150.4, "w1", "True", "none")}, "True -10..10, Unknown 10..50, True 50..100+"},
+		"what nobody wrote is found in the list":  {[]timeline.Event{watchGap(105, "nodes"), listed(nodeSeen(110, "w1", "Unknown", "none")), watching(110, "nodes")}, "True -10..10, Unknown 10..100+"},
+		"what comes when the observation is over": {[]timeline.Event{nodeSeen(200.1, "w1", "Unknown", "none")}, "True -10..100+"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := traced(t, append([]observe.Event{before}, tc.events...)...)
+			tr := traced(t, append([]timeline.Event{before}, tc.events...)...)
 			same(t, "Ready of w1", told(tr.node(t, "w1").Ready.Spans), tc.want)
 		})
 	}
@@ -146,27 +146,27 @@ func TestReadyIsToldAtTheAuditLogsTime(t *testing.T) {
 func TestTaintsComeAndGoByLane(t *testing.T) {
 	const noSchedule, noExecute = unreachable + ":NoSchedule", unreachable + ":NoExecute"
 	before := nodeSeen(90, "w1", "True", "none")
-	look := func(at float64, taints string) observe.Event { return nodeSeen(at, "w1", "True", taints) }
+	look := func(at float64, taints string) timeline.Event { return nodeSeen(at, "w1", "True", taints) }
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		want   string
 	}{
 		"none": {nil, ""},
-		"one after the other, by the log's time": {[]observe.Event{taint(110, "w1", noSchedule), look(110.2, noSchedule), taint(110.4, "w1", both(unreachable)), look(110.6, both(unreachable)),
+		"one after the other, by the log's time": {[]timeline.Event{taint(110, "w1", noSchedule), look(110.2, noSchedule), taint(110.4, "w1", both(unreachable)), look(110.6, both(unreachable)),
 			taint(150, "w1", noExecute), look(150.1, noExecute), taint(151, "w1", "none"), look(151.1, "none")},
 			noSchedule + ": tainted 10..50; " + noExecute + ": tainted 10.4..51"},
-		"old states delivered late": {[]observe.Event{taint(100, "w1", noSchedule), taint(100.5, "w1", "none"), look(101, noSchedule), look(101.5, "none")}, noSchedule + ": tainted 0..0.5"},
-		"twice":                     {[]observe.Event{look(110, noSchedule), look(120, "none"), look(130, noSchedule)}, noSchedule + ": tainted 10..20, tainted 30..100+"},
+		"old states delivered late": {[]timeline.Event{taint(100, "w1", noSchedule), taint(100.5, "w1", "none"), look(101, noSchedule), look(101.5, "none")}, noSchedule + ": tainted 0..0.5"},
+		"twice":                     {[]timeline.Event{look(110, noSchedule), look(120, "none"), look(130, noSchedule)}, noSchedule + ": tainted 10..20, tainted 30..100+"},
 		// The write that takes a taint is not used up by a look that shows no change.
-		"a change soon after a look": {[]observe.Event{look(110, noSchedule), look(112, noSchedule), taint(113, "w1", "none"), look(113.4, "none")}, noSchedule + ": tainted 10..13"},
-		"the log alone while the watch is blind": {[]observe.Event{watchGap(105, "nodes"), taint(110, "w1", noSchedule), taint(150, "w1", "none")},
+		"a change soon after a look": {[]timeline.Event{look(110, noSchedule), look(112, noSchedule), taint(113, "w1", "none"), look(113.4, "none")}, noSchedule + ": tainted 10..13"},
+		"the log alone while the watch is blind": {[]timeline.Event{watchGap(105, "nodes"), taint(110, "w1", noSchedule), taint(150, "w1", "none")},
 			noSchedule + ": tainted 10..50"},
 		// An update of the status carries the whole node, as its writer last saw it.
-		"in the body of another request": {[]observe.Event{watchGap(105, "nodes"), taint(110, "w1", noSchedule), with(status(111, "w1", "Unknown"), "taints=none"), with(status(112, "w2", "Unknown"), "taints=old:NoSchedule")},
+		"in the body of another request": {[]timeline.Event{watchGap(105, "nodes"), taint(110, "w1", noSchedule), with(status(111, "w1", "Unknown"), "taints=none"), with(status(112, "w2", "Unknown"), "taints=old:NoSchedule")},
 			noSchedule + ": tainted 10..100+"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := traced(t, append([]observe.Event{before}, tc.events...)...)
+			tr := traced(t, append([]timeline.Event{before}, tc.events...)...)
 			same(t, "taints of w1", toldLanes(tr.node(t, "w1").Taints), tc.want)
 			same(t, "taints of w2", toldLanes(tr.node(t, "w2").Taints), "")
 		})
@@ -174,10 +174,10 @@ func TestTaintsComeAndGoByLane(t *testing.T) {
 }
 
 func TestEachRenewalIsListedOnce(t *testing.T) {
-	byAudit := func(at float64, node, renew string, kv ...string) observe.Event {
+	byAudit := func(at float64, node, renew string, kv ...string) timeline.Event {
 		return with(renewal(at, node), append([]string{"renew=" + renew}, kv...)...)
 	}
-	byWatch := func(at float64, node, renew string) observe.Event {
+	byWatch := func(at float64, node, renew string) timeline.Event {
 		return with(renewalSeen(at, node), "renew="+renew)
 	}
 	tr := traced(t,
@@ -207,24 +207,24 @@ func TestRefusedRequestsAreAttributedByAddressAndProgram(t *testing.T) {
 
 // stored is a certificate file that was seen, a little after it was made; it is
 // valid from and to seconds.
-func stored(at float64, file, cred string, from, to float64) observe.Event {
+func stored(at float64, file, cred string, from, to float64) timeline.Event {
 	when := func(s float64) string { return start.Add(sec(s)).Format(time.RFC3339) }
-	e := seen("node", at+0.7, observe.TypeCertificate, "certificate w1", "file="+file, "cred="+cred, "serial="+cred, "notBefore="+when(from), "notAfter="+when(to))
+	e := seen("node", at+0.7, timeline.TypeCertificate, "certificate w1", "file="+file, "cred="+cred, "serial="+cred, "notBefore="+when(from), "notAfter="+when(to))
 	e.Stamp = start.Add(sec(at))
 	return e
 }
 
 func TestCertificates(t *testing.T) {
-	by := func(at float64, cred string, kv ...string) observe.Event {
+	by := func(at float64, cred string, kv ...string) timeline.Event {
 		return audit(at, "get", "nodes w1", append([]string{"code=200", "ip=10.0.0.2", "agent=kubelet", "cred=" + cred}, kv...)...)
 	}
-	events := []observe.Event{
+	events := []timeline.Event{
 		stored(90, "/a.pem", "aa", 50, 150), by(95, "aa"), by(105, "aa"), by(112, "aa"),
 		by(113, "aa", "agent=kubectl"), by(114, "aa", "ip=10.9.9.9"), // the same certificate in other hands
 		stored(110, "/b.pem", "bb", 110, 310),
-		seen("node", 120, observe.TypeCertificate, "certificate w1", "file=/c.pem", "unreadable=no PEM block"),
+		seen("node", 120, timeline.TypeCertificate, "certificate w1", "file=/c.pem", "unreadable=no PEM block"),
 		stored(130, "/d.pem", "dd", 120, 140), by(131, "dd"),
-		seen("node", 140, observe.TypeCertificate, "certificate w9", "file=/x.pem"),
+		seen("node", 140, timeline.TypeCertificate, "certificate w9", "file=/x.pem"),
 	}
 	tell := func(tr *Trace) string {
 		var s []string
@@ -241,7 +241,7 @@ func TestCertificates(t *testing.T) {
 	// A source that begins anew after a gap tells what is there: it is no new one.
 	again := stored(90, "/a.pem", "aa", 50, 150)
 	again.At = sec(105) // and yet with the stamp of the file
-	same(t, "read again", tell(traced(t, stored(90, "/a.pem", "aa", 50, 150), seen("node", 100, observe.TypeGap, "kubelet w1"), again)),
+	same(t, "read again", tell(traced(t, stored(90, "/a.pem", "aa", 50, 150), seen("node", 100, timeline.TypeGap, "kubelet w1"), again)),
 		"aa /a.pem: valid -50..50, asks 20..40, on disk -10..100+,  0..0, 0 requests")
 
 	// What the nodes stamp is by their clock.
@@ -252,7 +252,7 @@ func TestCertificates(t *testing.T) {
 }
 
 func TestSigningRequests(t *testing.T) {
-	csr := func(at float64, typ, name, state string, kv ...string) observe.Event {
+	csr := func(at float64, typ, name, state string, kv ...string) timeline.Event {
 		return seen("watch", at, typ, "certificatesigningrequests "+name, append([]string{"user=system:node:w1", "state=" + state}, kv...)...)
 	}
 	tr := traced(t,
@@ -269,8 +269,8 @@ func TestSigningRequests(t *testing.T) {
 }
 
 func TestKubeletRunsStopsAndExits(t *testing.T) {
-	process := func(at float64, node, pid, state string) observe.Event {
-		e := seen("node", at, observe.TypeProcess, "kubelet "+node, "pid="+pid, "state="+state)
+	process := func(at float64, node, pid, state string) timeline.Event {
+		e := seen("node", at, timeline.TypeProcess, "kubelet "+node, "pid="+pid, "state="+state)
 		if state == "activating" || state == "failed" {
 			e.Detail["exit"] = "1"
 		}
@@ -286,27 +286,27 @@ func TestKubeletRunsStopsAndExits(t *testing.T) {
 
 func TestCanariesAreListedWithTheirHome(t *testing.T) {
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		want   string // of w1, then of w2
 	}{
-		"one that lives and is replaced": {[]observe.Event{podSeen(90, "added", "a", "", "False", "canary=0s"), podSeen(91, "modified", "a", "w1", "False", "canary=0s"), podSeen(92, "modified", "a", "w1", "True", "canary=0s"),
+		"one that lives and is replaced": {[]timeline.Event{podSeen(90, "added", "a", "", "False", "canary=0s"), podSeen(91, "modified", "a", "w1", "False", "canary=0s"), podSeen(92, "modified", "a", "w1", "True", "canary=0s"),
 			podSeen(110, "modified", "a", "w1", "False", "canary=0s"), podSeen(120, "modified", "a", "w1", "False", "canary=0s", "deleting=true"),
 			podSeen(120.5, "added", "b", "", "False", "canary=0s"), podSeen(121, "modified", "b", "w2", "False", "canary=0s"), podSeen(123, "modified", "b", "w2", "True", "canary=0s"),
 			podSeen(130, "deleted", "a", "w1", "False", "canary=0s", "deleting=true")},
 			"0s a on w1: pending -10..-8, running -8..10, unready 10..20, terminating 20..30; 0s b on w2: pending 20.5..23, running 23..100+ | "},
-		"one that has moved before the fault": {[]observe.Event{podSeen(80, "added", "a", "w2", "True", "canary=0s"), podSeen(85, "deleted", "a", "w2", "True", "canary=0s"), podSeen(90, "added", "b", "w1", "True", "canary=0s"), podSeen(120, "added", "c", "w2", "True", "canary=0s")},
+		"one that has moved before the fault": {[]timeline.Event{podSeen(80, "added", "a", "w2", "True", "canary=0s"), podSeen(85, "deleted", "a", "w2", "True", "canary=0s"), podSeen(90, "added", "b", "w1", "True", "canary=0s"), podSeen(120, "added", "c", "w2", "True", "canary=0s")},
 			"0s a on w2: running -20..-15; 0s b on w1: running -10..100+; 0s c on w2: running 20..100+ | "},
-		"a pod of a DaemonSet is at home where it is": {[]observe.Event{podSeen(90, "listed", "a", "w1", "True", "canary=daemonset"), podSeen(90, "listed", "b", "w2", "True", "canary=daemonset")},
+		"a pod of a DaemonSet is at home where it is": {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=daemonset"), podSeen(90, "listed", "b", "w2", "True", "canary=daemonset")},
 			"daemonset a on w1: running -10..100+ | daemonset b on w2: running -10..100+"},
-		"in the order of the canaries": {[]observe.Event{podSeen(90, "listed", "c", "w1", "True", "canary=daemonset"), podSeen(91, "listed", "b", "w1", "True", "canary=300s"), podSeen(92, "listed", "a", "w1", "True", "canary=0s")},
+		"in the order of the canaries": {[]timeline.Event{podSeen(90, "listed", "c", "w1", "True", "canary=daemonset"), podSeen(91, "listed", "b", "w1", "True", "canary=300s"), podSeen(92, "listed", "a", "w1", "True", "canary=0s")},
 			"0s a on w1: running -8..100+; 300s b on w1: running -9..100+; daemonset c on w1: running -10..100+ | "},
-		"of another run, or of none":  {[]observe.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s", "ns=other"), podSeen(90, "listed", "b", "w1", "True")}, " | "},
-		"one that never found a node": {[]observe.Event{podSeen(90, "listed", "a", "", "False", "canary=0s")}, " | "},
-		"one that never came up":      {[]observe.Event{podSeen(90, "listed", "a", "w2", "False", "canary=0s")}, " | 0s a on w2: pending -10..100+"},
-		"one name in two namespaces":  {[]observe.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s"), podSeen(95, "deleted", "a", "w1", "True", "canary=0s", "ns=other")}, "0s a on w1: running -10..100+ | "},
-		"one that was deleted while none looked": {[]observe.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s"), podSeen(90, "listed", "b", "w1", "True", "canary=300s"), watchGap(110, "pods"), podSeen(115, "listed", "b", "w1", "True", "canary=300s"), watching(115, "pods")},
+		"of another run, or of none":  {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s", "ns=other"), podSeen(90, "listed", "b", "w1", "True")}, " | "},
+		"one that never found a node": {[]timeline.Event{podSeen(90, "listed", "a", "", "False", "canary=0s")}, " | "},
+		"one that never came up":      {[]timeline.Event{podSeen(90, "listed", "a", "w2", "False", "canary=0s")}, " | 0s a on w2: pending -10..100+"},
+		"one name in two namespaces":  {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s"), podSeen(95, "deleted", "a", "w1", "True", "canary=0s", "ns=other")}, "0s a on w1: running -10..100+ | "},
+		"one that was deleted while none looked": {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s"), podSeen(90, "listed", "b", "w1", "True", "canary=300s"), watchGap(110, "pods"), podSeen(115, "listed", "b", "w1", "True", "canary=300s"), watching(115, "pods")},
 			"0s a on w1: running -10..15; 300s b on w1: running -10..100+ | "},
-		"a gap of another watch": {[]observe.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s"), watchGap(110, "nodes"), watching(115, "nodes"), watching(116, "pods")}, "0s a on w1: running -10..100+ | "},
+		"a gap of another watch": {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s"), watchGap(110, "nodes"), watching(115, "nodes"), watching(116, "pods")}, "0s a on w1: running -10..100+ | "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := traced(t, tc.events...)
@@ -324,22 +324,22 @@ func TestCanariesAreListedWithTheirHome(t *testing.T) {
 }
 
 func TestLeader(t *testing.T) {
-	term := func(at float64, holder string, kv ...string) observe.Event {
+	term := func(at float64, holder string, kv ...string) timeline.Event {
 		return audit(at, "update", "leases kube-controller-manager", append([]string{"code=200", "ns=kube-system", "holder=" + holder}, kv...)...)
 	}
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		want   string
 		terms  []float64
 	}{
-		"one to the end":             {[]observe.Event{term(170, "a"), term(180, "a"), term(190, "a")}, "a 70..100+", []float64{70, 80, 90}},
-		"another":                    {[]observe.Event{term(170, "a"), term(180, "b"), term(190, "b")}, "a 70..80, b 80..100+", []float64{70, 80, 90}},
-		"given back":                 {[]observe.Event{term(170, "a"), term(175, ""), term(190, "b")}, "a 70..75, b 90..100+", []float64{70, 75, 90}},
-		"exactly for its duration":   {[]observe.Event{term(170, "a"), term(185, "a")}, "a 70..100+", []float64{70, 85}},
-		"silent for too long":        {[]observe.Event{term(150, "a"), term(170, "a"), term(190, "a")}, "a 50..65, a 70..85, a 90..100+", []float64{50, 70, 90}},
-		"silent, and then another":   {[]observe.Event{term(150, "a"), term(190, "b")}, "a 50..65, b 90..100+", []float64{50, 90}},
-		"silent at the end":          {[]observe.Event{term(150, "a"), term(160, "a")}, "a 50..75", []float64{50, 60}},
-		"refused, read, and another": {[]observe.Event{term(190, "a"), term(191, "b", "code=409"), audit(192, "get", "leases kube-controller-manager", "code=200", "ns=kube-system"), audit(193, "update", "leases kube-scheduler", "code=200", "holder=c")}, "a 90..100+", []float64{90}},
+		"one to the end":             {[]timeline.Event{term(170, "a"), term(180, "a"), term(190, "a")}, "a 70..100+", []float64{70, 80, 90}},
+		"another":                    {[]timeline.Event{term(170, "a"), term(180, "b"), term(190, "b")}, "a 70..80, b 80..100+", []float64{70, 80, 90}},
+		"given back":                 {[]timeline.Event{term(170, "a"), term(175, ""), term(190, "b")}, "a 70..75, b 90..100+", []float64{70, 75, 90}},
+		"exactly for its duration":   {[]timeline.Event{term(170, "a"), term(185, "a")}, "a 70..100+", []float64{70, 85}},
+		"silent for too long":        {[]timeline.Event{term(150, "a"), term(170, "a"), term(190, "a")}, "a 50..65, a 70..85, a 90..100+", []float64{50, 70, 90}},
+		"silent, and then another":   {[]timeline.Event{term(150, "a"), term(190, "b")}, "a 50..65, b 90..100+", []float64{50, 90}},
+		"silent at the end":          {[]timeline.Event{term(150, "a"), term(160, "a")}, "a 50..75", []float64{50, 60}},
+		"refused, read, and another": {[]timeline.Event{term(190, "a"), term(191, "b", "code=409"), audit(192, "get", "leases kube-controller-manager", "code=200", "ns=kube-system"), audit(193, "update", "leases kube-scheduler", "code=200", "holder=c")}, "a 90..100+", []float64{90}},
 		"nobody":                     {nil, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestLeader(t *testing.T) {
 }
 
 func TestServerIsSplitBySilence(t *testing.T) {
-	say := func(at float64) observe.Event { return audit(at, "get", "pods x", "code=200") }
+	say := func(at float64) timeline.Event { return audit(at, "get", "pods x", "code=200") }
 	tr := traced(t, say(110), say(120.9), say(131.801), say(131.9), say(150)) // I is 10.9 s
 	same(t, "server", told(tr.Server.Spans), "answers 10..20.9, answers 31.801..31.9, answers 50..50")
 	same(t, "a silent server", told(traced(t).Server.Spans), "")
@@ -361,7 +361,7 @@ func TestServerIsSplitBySilence(t *testing.T) {
 
 func TestTraceGaps(t *testing.T) {
 	tr := traced(t, watchGap(110, "leases"), watchGap(111, "leases"), watching(120, "leases"), watchGap(150, "nodes"),
-		seen("recorder", 190, observe.TypeGap, "audit", "from=130", "why=cut"), seen("recorder", 201, observe.TypeGap, "late", "why=over"))
+		seen("recorder", 190, timeline.TypeGap, "audit", "from=130", "why=cut"), seen("recorder", 201, timeline.TypeGap, "late", "why=over"))
 	same(t, "gaps", told(tr.Gaps), "leases 10..20, nodes 50..100+, audit 30..100+, late 101..101+")
 	if len(tr.Gaps) != 4 || tr.Gaps[0].Note != "too old" || tr.Gaps[2].Note != "cut" {
 		t.Errorf("gaps %+v", tr.Gaps)
@@ -369,13 +369,13 @@ func TestTraceGaps(t *testing.T) {
 }
 
 func TestPhasesFaultAndLooks(t *testing.T) {
-	look := func(at float64, object, id string) observe.Event {
-		return seen("run", at, TypeController, object, "id="+id)
+	look := func(at float64, object, id string) timeline.Event {
+		return seen("run", at, timeline.TypeController, object, "id="+id)
 	}
-	tr := traced(t, phase(0, "setup"), phase(1, "create"), phase(80, "setup"), phase(99, "hold"), seen("run", 150, TypeUndone, ""), phase(205, "delete"), phase(210, "end"),
+	tr := traced(t, phase(0, "setup"), phase(1, "create"), phase(80, "setup"), phase(99, "hold"), seen("run", 150, timeline.TypeUndone, ""), phase(205, "delete"), phase(210, "end"),
 		seen("watch", 85, "listed", "pods x"),
 		look(99, "etcd", "e1"), look(99, "kube-apiserver", "s1"), look(201, "etcd", "e1"), look(201, "kube-apiserver", "s2"),
-		seen("run", 105, TypeWitness, "", "inPlace=true", "biting=false", "seen=nothing yet"), seen("run", 115, TypeWitness, "", "inPlace=false", "biting=true", "seen=x is Pending"))
+		seen("run", 105, timeline.TypeWitness, "", "inPlace=true", "biting=false", "seen=nothing yet"), seen("run", 115, timeline.TypeWitness, "", "inPlace=false", "biting=true", "seen=x is Pending"))
 	if tr.From != -15 || tr.To != 100 {
 		t.Errorf("observed from %v to %v, want -15 to 100", tr.From, tr.To)
 	}
@@ -393,31 +393,31 @@ func TestPhasesFaultAndLooks(t *testing.T) {
 }
 
 func TestDeeds(t *testing.T) {
-	run := func(at float64, typ, object string, kv ...string) observe.Event {
+	run := func(at float64, typ, object string, kv ...string) timeline.Event {
 		return seen("run", at, typ, object, kv...)
 	}
-	kubectl := func(at float64, verb, code string) observe.Event {
+	kubectl := func(at float64, verb, code string) timeline.Event {
 		return audit(at, verb, "clusterrolebindings x", "agent=kubectl", "code="+code)
 	}
 	for name, tc := range map[string]struct {
-		event observe.Event
+		event timeline.Event
 		want  string
 	}{
-		"a kubelet started":      {run(110, TypeKubeletStarted, "node w1"), "10 the kubelet of w1 was started again"},
-		"a step":                 {run(110, TypeStep, "node w1", "kind=undo", "what=put it back"), "10 undo: put it back on w1"},
-		"a step that failed":     {run(110, TypeStep, "node w1", "kind=repair", "what=put it back", "why=exit 1"), "10 repair: put it back on w1, which failed: exit 1"},
-		"a failure":              {run(110, TypeStepFailed, "undo", "why=exit 1"), "10 StepFailed undo: exit 1"},
-		"a failure of nothing":   {run(110, TypeNotHealed, "", "why=not Ready:"), "10 NotHealed: not Ready:"},
-		"without a reason":       {run(110, TypeDeadMan, "node w1"), "10 DeadManFired node w1"},
-		"with neither":           {run(110, TypeInterrupted, ""), "10 Interrupted"},
-		"a failed injection":     {run(110, TypeInjectFailed, "", "why=exit 1"), "10 InjectFailed: exit 1"},
+		"a kubelet started":      {run(110, timeline.TypeKubeletStarted, "node w1"), "10 the kubelet of w1 was started again"},
+		"a step":                 {run(110, timeline.TypeStep, "node w1", "kind=undo", "what=put it back"), "10 undo: put it back on w1"},
+		"a step that failed":     {run(110, timeline.TypeStep, "node w1", "kind=repair", "what=put it back", "why=exit 1"), "10 repair: put it back on w1, which failed: exit 1"},
+		"a failure":              {run(110, timeline.TypeStepFailed, "undo", "why=exit 1"), "10 StepFailed undo: exit 1"},
+		"a failure of nothing":   {run(110, timeline.TypeNotHealed, "", "why=not Ready:"), "10 NotHealed: not Ready:"},
+		"without a reason":       {run(110, timeline.TypeDeadMan, "node w1"), "10 DeadManFired node w1"},
+		"with neither":           {run(110, timeline.TypeInterrupted, ""), "10 Interrupted"},
+		"a failed injection":     {run(110, timeline.TypeInjectFailed, "", "why=exit 1"), "10 InjectFailed: exit 1"},
 		"kubectl writes":         {kubectl(110, "patch", "200"), "10 patch clusterrolebindings x, answered with 200"},
 		"kubectl is refused":     {kubectl(110, "delete", "403"), "10 delete clusterrolebindings x, answered with 403"},
 		"kubectl gets":           {kubectl(110, "get", "200"), ""},
 		"kubectl lists":          {kubectl(110, "list", "200"), ""},
 		"kubectl watches":        {kubectl(110, "watch", "200"), ""},
 		"another program writes": {audit(110, "patch", "clusterrolebindings x", "agent=kubelet", "code=200"), ""},
-		"a look":                 {run(110, TypeWitness, "", "biting=true"), ""},
+		"a look":                 {run(110, timeline.TypeWitness, "", "biting=true"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := "0 injected: it"
@@ -430,14 +430,14 @@ func TestDeeds(t *testing.T) {
 }
 
 func TestWithoutAnInjectionTimeCountsFromTheStart(t *testing.T) {
-	events := []observe.Event{phase(1, "setup"), nodeSeen(90, "w1", "True", "none"), nodeSeen(130, "w1", "Unknown", "none"), phase(overAt, "collect")}
+	events := []timeline.Event{phase(1, "setup"), nodeSeen(90, "w1", "True", "none"), nodeSeen(130, "w1", "Unknown", "none"), phase(overAt, "collect")}
 	tr := newTrace(t, small(t, traceConfig(), `{}`, events...))
 	same(t, "Ready", told(tr.node(t, "w1").Ready.Spans), "True 90..130, Unknown 130..200+")
 	if tr.From != 90 || tr.To != 200 || len(tr.Fault.Spans) != 0 {
 		t.Errorf("from %v to %v, fault %v", tr.From, tr.To, tr.Fault.Spans)
 	}
 	// Where nothing was to be injected, from the measured part.
-	tr = newTrace(t, small(t, traceConfig(), `{}`, append(events, seen("run", 120, TypeMeasuring, ""))...))
+	tr = newTrace(t, small(t, traceConfig(), `{}`, append(events, seen("run", 120, timeline.TypeMeasuring, ""))...))
 	same(t, "Ready", told(tr.node(t, "w1").Ready.Spans), "True -30..10, Unknown 10..80+")
 	if tr.From != -30 || tr.To != 80 || len(tr.Fault.Spans) != 0 {
 		t.Errorf("from %v to %v, fault %v", tr.From, tr.To, tr.Fault.Spans)
@@ -449,7 +449,7 @@ func TestWithoutAnInjectionTimeCountsFromTheStart(t *testing.T) {
 }
 
 func TestATraceOfARunWithoutACluster(t *testing.T) {
-	tl := small(t, &Config{}, `{}`, phase(0, "setup"), phase(1, "create"), seen("run", 2, TypeSetupFailed, "", "why=no Docker"), phase(3, "delete"), phase(4, "end"),
+	tl := small(t, &Config{}, `{}`, phase(0, "setup"), phase(1, "create"), seen("run", 2, timeline.TypeSetupFailed, "", "why=no Docker"), phase(3, "delete"), phase(4, "end"),
 		// Of a cluster whose nodes were not read yet.
 		nodeSeen(2, "w1", "Unknown", both(unreachable)), status(2, "w1", "Unknown"), renewal(2, "w1"), refused(2, "401", "leases w1"), stored(2, "/a.pem", "aa", 0, 9), podSeen(2, "added", "a", "w1", "True", "canary=0s"),
 		audit(2, "update", "leases kube-controller-manager", "code=200", "holder=a"), watchGap(2, "nodes"), status(2.1, "w1", "True"))
@@ -504,7 +504,7 @@ func TestTracesOfRecordedRuns(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			tl, err := observe.ReadTimelineFile(name)
+			tl, err := timeline.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,16 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // Numbers of windows are those of the flags that a cluster has by itself: D=40,
 // G=50, P=5, q=0.1; I = 10.9 and P' = 5.05 follow.
 func TestWindows(t *testing.T) {
-	fault := []observe.Event{certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5)}
+	fault := []timeline.Event{certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5)}
 	for name, tc := range map[string]struct {
 		version string
-		events  []observe.Event
+		events  []timeline.Event
 		key     Key
 		after   string
 		class   string
@@ -26,39 +26,39 @@ func TestWindows(t *testing.T) {
 			want: []Interval{{-10.9, 0.05, ""}}},
 		"the first refusal comes with the next renewal at the latest": {key: Key{Name: FirstRefused401}, after: CertificateExpired, class: Derived,
 			want: []Interval{{0, 10.9, ""}}},
-		"a 403 follows a refused Lease at once": {events: []observe.Event{refused(41, "401", "leases w1")}, key: Key{Name: FirstRefused403}, after: FirstRefused401, class: Derived,
+		"a 403 follows a refused Lease at once": {events: []timeline.Event{refused(41, "401", "leases w1")}, key: Key{Name: FirstRefused403}, after: FirstRefused401, class: Derived,
 			want: []Interval{{0, 0.5, ""}}},
 		"a 403 is expected at once while the 401 is unknown": {key: Key{Name: FirstRefused403}, after: FirstRefused401, class: Derived,
 			want: []Interval{{0, 0.5, ""}}},
-		"a 403 waits for the next renewal when the 401 was no Lease": {events: []observe.Event{refused(41, "401", "nodes/status w1")}, key: Key{Name: FirstRefused403}, after: FirstRefused401, class: Derived,
+		"a 403 waits for the next renewal when the 401 was no Lease": {events: []timeline.Event{refused(41, "401", "nodes/status w1")}, key: Key{Name: FirstRefused403}, after: FirstRefused401, class: Derived,
 			want: []Interval{{0, 10.9, ""}}},
 		"Unknown comes in the pass after the grace": {key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived,
 			want: []Interval{{50, 56.05, "next pass"}}},
-		"Unknown comes a pass later after a status report": {events: []observe.Event{renewal(35, "w1"), audit(36, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), refused(41, "401", "leases w1")},
+		"Unknown comes a pass later after a status report": {events: []timeline.Event{renewal(35, "w1"), audit(36, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), refused(41, "401", "leases w1")},
 			key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived, want: []Interval{{50, 56.05, "next pass"}, {56.05, 62.1, "one pass later: a status report was the last heartbeat"}}},
-		"a status report of after explains nothing": {events: []observe.Event{renewal(35, "w1"), refused(41, "401", "leases w1"), status(86, "w1", "Unknown"), audit(120, "patch", "nodes/status w1", "code=200", "user=system:node:w1", "ready=True")},
+		"a status report of after explains nothing": {events: []timeline.Event{renewal(35, "w1"), refused(41, "401", "leases w1"), status(86, "w1", "Unknown"), audit(120, "patch", "nodes/status w1", "code=200", "user=system:node:w1", "ready=True")},
 			key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived, want: []Interval{{50, 56.05, "next pass"}}},
-		"a status report of before explains nothing": {events: []observe.Event{audit(8, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), renewal(35, "w1"), refused(41, "401", "leases w1")},
+		"a status report of before explains nothing": {events: []timeline.Event{audit(8, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), renewal(35, "w1"), refused(41, "401", "leases w1")},
 			key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived, want: []Interval{{50, 56.05, "next pass"}}},
 		"NoSchedule follows the node's event": {key: Key{Name: NoScheduleTainted}, after: ReadyUnknown, class: Derived, want: []Interval{{0, 1, ""}}},
 		"NoExecute since 1.34 has two branches": {version: "v1.34.0", key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: with the next token"}}},
 		"NoExecute before 1.34 comes a pass later": {version: "v1.33.13", key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{5, 6.05, "next pass"}}},
-		"NoExecute waits for the zone's token": {events: []observe.Event{taint(94, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+		"NoExecute waits for the zone's token": {events: []timeline.Event{taint(94, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{4, 5.3, "earlier taint in the zone"}}},
-		"NoExecute waits for the zone's token before 1.34 too": {version: "v1.33.13", events: []observe.Event{taint(99, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+		"NoExecute waits for the zone's token before 1.34 too": {version: "v1.33.13", events: []timeline.Event{taint(99, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{9, 10.3, "earlier taint in the zone"}}},
-		"a token that has come back is no matter": {events: []observe.Event{taint(90, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+		"a token that has come back is no matter": {events: []timeline.Event{taint(90, "w2", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: with the next token"}}},
 		// Were its own token spent in vain, the other node could not have had one.
-		"another node was faster to the token": {events: []observe.Event{status(100, "w1", "Unknown"), taint(101, "w2", both(unreachable))}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+		"another node was faster to the token": {events: []timeline.Event{status(100, "w1", "Unknown"), taint(101, "w2", both(unreachable))}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{0, 1, "A: at once"}, {11, 12.3, "earlier taint in the zone"}}},
-		"a token spent much later is no matter": {events: []observe.Event{status(100, "w1", "Unknown"), taint(105, "w2", both(unreachable))}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+		"a token spent much later is no matter": {events: []timeline.Event{status(100, "w1", "Unknown"), taint(105, "w2", both(unreachable))}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: with the next token"}}},
-		"its own taint is no earlier one": {events: []observe.Event{taint(94, "w1", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+		"its own taint is no earlier one": {events: []timeline.Event{taint(94, "w1", both(unreachable)), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: with the next token"}}},
-		"NoSchedule alone spends nothing": {events: []observe.Event{taint(94, "w2", unreachable+":NoSchedule"), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
+		"NoSchedule alone spends nothing": {events: []timeline.Event{taint(94, "w2", unreachable+":NoSchedule"), status(100, "w1", "Unknown")}, key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
 			want: []Interval{{0, 1, "A: at once"}, {10, 11.3, "B: with the next token"}}},
 		"an eviction without toleration":                   {key: Key{PodEvicted, "", "0s"}, after: NoExecuteTainted, class: Derived, want: []Interval{{0, 1, ""}}},
 		"an eviction after 5 s":                            {key: Key{PodEvicted, "", "5s"}, after: NoExecuteTainted, class: Derived, want: []Interval{{5, 6, ""}}},
@@ -66,14 +66,14 @@ func TestWindows(t *testing.T) {
 		"an eviction of no known toleration":               {key: Key{PodEvicted, "", ""}, after: NoExecuteTainted, class: Ordered},
 		"a replacement is as fast as it may be":            {key: Key{ReplacementReady, "", "5s"}, after: PodEvicted, class: Budget},
 		"pods are unready at 20 a second":                  {key: Key{Name: PodsUnready}, after: ReadyUnknown, class: Derived, want: []Interval{{0, 0.5, "in the same pass"}}},
-		"a rotation after the repair":                      {events: []observe.Event{seen("run", 90, TypeRepaired, "node w1")}, key: Key{Name: CertificateRotated}, after: RepairDone, class: Derived, want: []Interval{{0, 30, ""}}},
+		"a rotation after the repair":                      {events: []timeline.Event{seen("run", 90, timeline.TypeRepaired, "node w1")}, key: Key{Name: CertificateRotated}, after: RepairDone, class: Derived, want: []Interval{{0, 30, ""}}},
 		"a rotation that is still to come is the repair's": {key: Key{Name: CertificateRotated}, after: RepairDone, class: Derived, want: []Interval{{0, 30, ""}}},
-		"a rotation under the fault":                       {events: []observe.Event{certificate(9, "w1", "/pki/kubelet-client-2026-01-02-03-04-05.pem", start.Add(40*time.Second))}, key: Key{Name: CertificateRotated}, after: FaultInjected, class: Ordered},
+		"a rotation under the fault":                       {events: []timeline.Event{certificate(9, "w1", "/pki/kubelet-client-2026-01-02-03-04-05.pem", start.Add(40*time.Second))}, key: Key{Name: CertificateRotated}, after: FaultInjected, class: Ordered},
 		"the Lease resumes with the kubelet":               {key: Key{Name: LeaseResumed}, after: RepairDone, class: Derived, want: []Interval{{0, 6, ""}}},
 		"Ready comes with the kubelet":                     {key: Key{Name: ReadyTrue}, after: RepairDone, class: Derived, want: []Interval{{0, 7, ""}}},
 		"taints go in the next pass":                       {key: Key{Name: TaintsGone}, after: ReadyTrue, class: Derived, want: []Interval{{0, 6.05, ""}}},
 		"pods come back when they do":                      {key: Key{Name: PodsBack}, after: ReadyTrue, class: Budget},
-		"a request for a certificate at the start":         {events: []observe.Event{seen("run", 6, TypeKubeletStarted, "node w1")}, key: Key{Name: CSRCreated}, after: KubeletStarted, class: Derived, want: []Interval{{0, 5, ""}}},
+		"a request for a certificate at the start":         {events: []timeline.Event{seen("run", 6, timeline.TypeKubeletStarted, "node w1")}, key: Key{Name: CSRCreated}, after: KubeletStarted, class: Derived, want: []Interval{{0, 5, ""}}},
 		"a kubelet that was started exits late":            {key: Key{Name: KubeletExited}, after: CSRCreated, class: Derived, want: []Interval{{902, 914, ""}}},
 		"the end of the certificate is known":              {key: Key{Name: CertificateExpired}, after: FaultInjected, class: Ordered, want: []Interval{{35, 35, ""}}},
 		"the undo comes after the fault":                   {key: Key{Name: FaultUndone}, after: FaultInjected, class: Ordered},
@@ -221,7 +221,7 @@ func TestWindowsOfACertificateThatTheNodeWasIssued(t *testing.T) {
 	e := certificate(0, "w1", "/pki/kubelet-client-2026-01-02-03-04-05.pem", start.Add(180*time.Second))
 	e.Detail["notBefore"] = start.Add(-300 * time.Second).Format(time.RFC3339)
 	f.Add(e)
-	f.Add(seen("run", 6, TypeInjected, ""))
+	f.Add(seen("run", 6, timeline.TypeInjected, ""))
 	for name, want := range map[string]Window{
 		CSRCreated:    {Intervals: []Interval{{30, 128, ""}}, after: Key{Name: FaultInjected, Node: "w1"}},
 		KubeletExited: {Intervals: []Interval{{290, 302, ""}}, after: Key{Name: CertificateExpired, Node: "w1"}},
@@ -234,24 +234,24 @@ func TestWindowsOfACertificateThatTheNodeWasIssued(t *testing.T) {
 }
 
 func TestKubeletExited(t *testing.T) {
-	process := func(at float64, pid, restarts, state, exit string) observe.Event {
-		e := seen("node", at, observe.TypeProcess, "kubelet w1", "pid="+pid, "restarts="+restarts, "state="+state)
+	process := func(at float64, pid, restarts, state, exit string) timeline.Event {
+		e := seen("node", at, timeline.TypeProcess, "kubelet w1", "pid="+pid, "restarts="+restarts, "state="+state)
 		if exit != "" {
 			e.Detail["exit"] = exit
 		}
 		return e
 	}
-	injected := seen("run", 5, TypeInjected, "")
+	injected := seen("run", 5, timeline.TypeInjected, "")
 	for name, tc := range map[string]struct {
-		events []observe.Event
+		events []timeline.Event
 		at     float64
 		note   string
 	}{
-		"one that is stopped does not exit":    {[]observe.Event{process(0, "1", "0", "active", ""), injected, process(6, "0", "0", "inactive", "0"), process(7, "2", "0", "active", "")}, -1, ""},
-		"one that ends by itself does":         {[]observe.Event{process(0, "1", "0", "active", ""), injected, process(300, "0", "0", "activating", "1")}, 300, "exit code 1"},
-		"its time is that of the first time":   {[]observe.Event{process(0, "1", "0", "active", ""), injected, process(300, "0", "0", "activating", "1"), process(301, "2", "1", "active", ""), process(302, "0", "1", "activating", "1"), process(303, "3", "2", "active", "")}, 300, "exit code 1; systemd started it again 2 times, in vain"},
-		"one that was started again meanwhile": {[]observe.Event{process(0, "1", "0", "active", ""), injected, process(301, "2", "1", "active", "")}, 301, "started again before it was seen gone; systemd started it again 1 times, in vain"},
-		"what was before the fault is no news": {[]observe.Event{process(0, "0", "3", "activating", "1"), process(1, "2", "4", "active", ""), injected, process(6, "2", "4", "active", "")}, -1, ""},
+		"one that is stopped does not exit":    {[]timeline.Event{process(0, "1", "0", "active", ""), injected, process(6, "0", "0", "inactive", "0"), process(7, "2", "0", "active", "")}, -1, ""},
+		"one that ends by itself does":         {[]timeline.Event{process(0, "1", "0", "active", ""), injected, process(300, "0", "0", "activating", "1")}, 300, "exit code 1"},
+		"its time is that of the first time":   {[]timeline.Event{process(0, "1", "0", "active", ""), injected, process(300, "0", "0", "activating", "1"), process(301, "2", "1", "active", ""), process(302, "0", "1", "activating", "1"), process(303, "3", "2", "active", "")}, 300, "exit code 1; systemd started it again 2 times, in vain"},
+		"one that was started again meanwhile": {[]timeline.Event{process(0, "1", "0", "active", ""), injected, process(301, "2", "1", "active", "")}, 301, "started again before it was seen gone; systemd started it again 1 times, in vain"},
+		"what was before the fault is no news": {[]timeline.Event{process(0, "0", "3", "activating", "1"), process(1, "2", "4", "active", ""), injected, process(6, "2", "4", "active", "")}, -1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := folded(t, tc.events...)
@@ -269,7 +269,7 @@ func TestADisruptedZoneTaintsNobody(t *testing.T) {
 	cfg.Nodes = []Node{{Name: "cp"}, {Name: "w1"}, {Name: "w2"}, {Name: "w3"}}
 	cfg.Target, cfg.ControlNodes = []string{"w1", "w2", "w3"}, []string{"cp"}
 	f := newFold(t, cfg)
-	for _, e := range []observe.Event{injected(5), status(100, "w1", "Unknown"), taint(100.1, "w1", both(unreachable)), status(100.02, "w2", "Unknown")} {
+	for _, e := range []timeline.Event{injected(5), status(100, "w1", "Unknown"), taint(100.1, "w1", both(unreachable)), status(100.02, "w2", "Unknown")} {
 		f.Add(e)
 	}
 	if why := f.Suppressed(Key{Name: NoExecuteTainted, Node: "w2"}); why != "" {

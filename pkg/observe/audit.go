@@ -13,6 +13,8 @@ import (
 	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // An Audit reads the API server's audit log inside the control-plane node: who
@@ -33,7 +35,7 @@ type Audit struct {
 }
 
 // Run implements Source. It resumes a cut stream at the byte where it broke.
-func (a *Audit) Run(ctx context.Context, ready func(), emit func(Event)) error {
+func (a *Audit) Run(ctx context.Context, ready func(), emit func(timeline.Event)) error {
 	var size strings.Builder
 	if err := a.Node.Exec(ctx, nil, &size, "stat", "-c", "%s", a.Path); err != nil {
 		return fmt.Errorf("finding the audit log %s: %w", a.Path, err)
@@ -55,7 +57,7 @@ func (a *Audit) Run(ctx context.Context, ready func(), emit func(Event)) error {
 		if a.next > before {
 			wait = 100 * time.Millisecond
 		}
-		emit(Event{Source: "audit", Type: "StreamCut", Detail: map[string]string{"why": fmt.Sprint(err), "offset": strconv.FormatInt(a.next, 10)}})
+		emit(timeline.Event{Source: "audit", Type: "StreamCut", Detail: map[string]string{"why": fmt.Sprint(err), "offset": strconv.FormatInt(a.next, 10)}})
 		select {
 		case <-ctx.Done():
 			return nil
@@ -72,7 +74,7 @@ tail=$!
 wait $tail`
 
 // follow streams the log from a.next until the stream ends.
-func (a *Audit) follow(ctx context.Context, emit func(Event)) error {
+func (a *Audit) follow(ctx context.Context, emit func(timeline.Event)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	pr, pw := io.Pipe()
@@ -92,7 +94,7 @@ func (a *Audit) follow(ctx context.Context, emit func(Event)) error {
 
 // ReadAll reads this run's part of the log once more, up to its present end, and
 // emits what was not seen before.
-func (a *Audit) ReadAll(ctx context.Context, emit func(Event)) error {
+func (a *Audit) ReadAll(ctx context.Context, emit func(timeline.Event)) error {
 	a.mu.Lock()
 	first := a.first
 	a.mu.Unlock()
@@ -109,7 +111,7 @@ func (a *Audit) ReadAll(ctx context.Context, emit func(Event)) error {
 
 // scan emits the events of whole lines until the reading ends, and says how; a line
 // without its end is left for the next read.
-func (a *Audit) scan(r io.Reader, consumed func(int), emit func(Event)) error {
+func (a *Audit) scan(r io.Reader, consumed func(int), emit func(timeline.Event)) error {
 	br := bufio.NewReaderSize(r, 1<<16)
 	for {
 		line, err := br.ReadBytes('\n')
@@ -118,7 +120,7 @@ func (a *Audit) scan(r io.Reader, consumed func(int), emit func(Event)) error {
 		}
 		e, id, perr := ParseAudit(line)
 		if perr != nil {
-			e, id = Event{Source: "audit", Type: "Unreadable", Detail: map[string]string{"why": perr.Error()}}, string(line)
+			e, id = timeline.Event{Source: "audit", Type: "Unreadable", Detail: map[string]string{"why": perr.Error()}}, string(line)
 		}
 		a.mu.Lock()
 		seen := a.seen[id]
@@ -144,13 +146,13 @@ func (a *Audit) scan(r io.Reader, consumed func(int), emit func(Event)) error {
 // that a write names as the one it changes), uri (only for refused requests), and
 // from the request body bytes, ready, taints, renew, holder (of an election's
 // Lease), signer, subjects.
-func ParseAudit(line []byte) (Event, string, error) {
+func ParseAudit(line []byte) (timeline.Event, string, error) {
 	var a auditv1.Event
 	if err := json.Unmarshal(line, &a); err != nil {
-		return Event{}, "", fmt.Errorf("parsing audit line: %w", err)
+		return timeline.Event{}, "", fmt.Errorf("parsing audit line: %w", err)
 	}
 	if a.AuditID == "" || a.Verb == "" {
-		return Event{}, "", errors.New("parsing audit line: no auditID or verb")
+		return timeline.Event{}, "", errors.New("parsing audit line: no auditID or verb")
 	}
 	d := map[string]string{}
 	put := func(k, v string) {
@@ -176,7 +178,7 @@ func ParseAudit(line []byte) (Event, string, error) {
 		put("stage", string(a.Stage))
 	}
 	if took := a.StageTimestamp.Sub(a.RequestReceivedTimestamp.Time); a.Verb != "watch" && !a.RequestReceivedTimestamp.IsZero() {
-		put("took", Seconds(took))
+		put("took", timeline.Seconds(took))
 	}
 	object := a.RequestURI
 	if ref := a.ObjectRef; ref != nil && ref.Resource != "" {
@@ -200,7 +202,7 @@ func ParseAudit(line []byte) (Event, string, error) {
 			delete(d, "holder")
 		}
 	}
-	return Event{Stamp: a.StageTimestamp.Time, Source: "audit", Type: a.Verb, Object: object, Detail: d},
+	return timeline.Event{Stamp: a.StageTimestamp.Time, Source: "audit", Type: a.Verb, Object: object, Detail: d},
 		string(a.AuditID) + " " + string(a.Stage), nil
 }
 

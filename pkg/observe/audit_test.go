@@ -18,99 +18,101 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // The lines have the shape of those that Kubernetes 1.37 writes, fields that no
 // reader of ours looks at included.
 var auditLines = map[string]struct {
 	line string
-	want Event // Source and Stamp are the same for all
+	want timeline.Event // Source and Stamp are the same for all
 	id   string
 }{
 	"a node renews its Lease": {
 		`{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Request","auditID":"a1","stage":"ResponseComplete","requestURI":"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/w1?timeout=8s","verb":"update","user":{"username":"system:node:w1","groups":["system:nodes","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"]}},"sourceIPs":["10.0.0.2","192.0.2.7"],"userAgent":"kubelet/v1.37.2 (linux/amd64) kubernetes/1234567","objectRef":{"resource":"leases","namespace":"kube-node-lease","name":"w1","uid":"u","apiGroup":"coordination.k8s.io","apiVersion":"v1","resourceVersion":"700"},"responseStatus":{"metadata":{},"code":200},"requestObject":{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"w1"},"spec":{"holderIdentity":"w1","leaseDurationSeconds":8,"renewTime":"2026-01-02T03:04:04.900000Z"}},"requestReceivedTimestamp":"2026-01-02T03:04:05.000001Z","stageTimestamp":"2026-01-02T03:04:05.000006Z","annotations":{"authorization.k8s.io/decision":"allow"}}`,
-		Event{Type: "update", Object: "leases w1", Detail: map[string]string{"user": "system:node:w1", "ip": "10.0.0.2", "agent": "kubelet", "cred": "0123456789abcdef", "code": "200",
+		timeline.Event{Type: "update", Object: "leases w1", Detail: map[string]string{"user": "system:node:w1", "ip": "10.0.0.2", "agent": "kubelet", "cred": "0123456789abcdef", "code": "200",
 			"ns": "kube-node-lease", "bytes": "177", "base": "700", "took": "0.000005", "renew": "2026-01-02T03:04:04.900000Z"}},
 		"a1 ResponseComplete",
 	},
 	"a controller manager renews the Lease of its election": {
 		`{"auditID":"a1e","stage":"ResponseComplete","requestURI":"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager?timeout=5s","verb":"update","user":{"username":"system:kube-controller-manager"},"sourceIPs":["10.0.0.1"],"userAgent":"kube-controller-manager/v1.37.2","objectRef":{"resource":"leases","namespace":"kube-system","name":"kube-controller-manager"},"responseStatus":{"code":200},"requestObject":{"spec":{"holderIdentity":"cp_77e0","leaseDurationSeconds":15,"renewTime":"2026-01-02T03:04:05.000000Z"}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "update", Object: "leases kube-controller-manager", Detail: map[string]string{"user": "system:kube-controller-manager", "ip": "10.0.0.1", "agent": "kube-controller-manager", "code": "200",
+		timeline.Event{Type: "update", Object: "leases kube-controller-manager", Detail: map[string]string{"user": "system:kube-controller-manager", "ip": "10.0.0.1", "agent": "kube-controller-manager", "code": "200",
 			"ns": "kube-system", "bytes": "105", "renew": "2026-01-02T03:04:05.000000Z", "holder": "cp_77e0"}},
 		"a1e ResponseComplete",
 	},
 	"nobody is refused with 401": {
 		`{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"a2","stage":"ResponseStarted","requestURI":"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/w1?timeout=8s","verb":"update","user":{},"sourceIPs":["10.0.0.2"],"userAgent":"kubelet/v1.37.2 (linux/amd64)","objectRef":{"resource":"leases","namespace":"kube-node-lease","name":"w1","apiGroup":"coordination.k8s.io","apiVersion":"v1"},"responseStatus":{"metadata":{},"status":"Failure","message":"Authentication failed, attempted: x509","code":401},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "update", Object: "leases w1", Detail: map[string]string{"ip": "10.0.0.2", "agent": "kubelet", "code": "401", "ns": "kube-node-lease", "stage": "ResponseStarted",
+		timeline.Event{Type: "update", Object: "leases w1", Detail: map[string]string{"ip": "10.0.0.2", "agent": "kubelet", "code": "401", "ns": "kube-node-lease", "stage": "ResponseStarted",
 			"uri": "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/w1?timeout=8s"}},
 		"a2 ResponseStarted",
 	},
 	"anonymous is refused its Lease with 403": {
 		`{"auditID":"a3","stage":"ResponseComplete","requestURI":"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/w1","verb":"get","user":{"username":"system:anonymous","groups":["system:unauthenticated"]},"sourceIPs":["10.0.0.2"],"userAgent":"kubelet/v1.37.2","objectRef":{"resource":"leases","namespace":"kube-node-lease","name":"w1"},"responseStatus":{"status":"Failure","reason":"Forbidden","code":403},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "get", Object: "leases w1", Detail: map[string]string{"user": "system:anonymous", "ip": "10.0.0.2", "agent": "kubelet", "code": "403", "ns": "kube-node-lease",
+		timeline.Event{Type: "get", Object: "leases w1", Detail: map[string]string{"user": "system:anonymous", "ip": "10.0.0.2", "agent": "kubelet", "code": "403", "ns": "kube-node-lease",
 			"uri": "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/w1"}},
 		"a3 ResponseComplete",
 	},
 	"anonymous is refused its status with 403": {
 		`{"auditID":"a4","stage":"ResponseComplete","requestURI":"/api/v1/nodes/w1/status?timeout=10s","verb":"patch","user":{"username":"system:anonymous"},"sourceIPs":["10.0.0.2"],"userAgent":"kubelet/v1.37.2","objectRef":{"resource":"nodes","name":"w1","apiVersion":"v1","subresource":"status"},"responseStatus":{"code":403},"requestObject":{"status":{"$setElementOrder/conditions":[{"type":"Ready"}],"conditions":[{"lastHeartbeatTime":"2026-01-02T03:04:05Z","type":"Ready"}]}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "patch", Object: "nodes/status w1", Detail: map[string]string{"user": "system:anonymous", "ip": "10.0.0.2", "agent": "kubelet", "code": "403",
+		timeline.Event{Type: "patch", Object: "nodes/status w1", Detail: map[string]string{"user": "system:anonymous", "ip": "10.0.0.2", "agent": "kubelet", "code": "403",
 			"uri": "/api/v1/nodes/w1/status?timeout=10s", "bytes": "136"}},
 		"a4 ResponseComplete",
 	},
 	"the node controller taints": {
 		`{"auditID":"a5","stage":"ResponseComplete","requestURI":"/api/v1/nodes/w1","verb":"patch","user":{"username":"system:serviceaccount:kube-system:node-controller","extra":{"authentication.kubernetes.io/credential-id":["JTI=0000"]}},"sourceIPs":["10.0.0.1"],"userAgent":"kube-controller-manager/v1.37.2 (linux/amd64) kubernetes/1234567/system:serviceaccount:kube-system:node-controller","objectRef":{"resource":"nodes","name":"w1"},"responseStatus":{"code":200},"requestObject":{"metadata":{"resourceVersion":"9"},"spec":{"taints":[{"effect":"NoSchedule","key":"node.kubernetes.io/unreachable","timeAdded":"2026-01-02T03:04:05Z"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable"}]}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "patch", Object: "nodes w1", Detail: map[string]string{"user": "system:serviceaccount:kube-system:node-controller", "ip": "10.0.0.1", "agent": "kube-controller-manager", "code": "200",
+		timeline.Event{Type: "patch", Object: "nodes w1", Detail: map[string]string{"user": "system:serviceaccount:kube-system:node-controller", "ip": "10.0.0.1", "agent": "kube-controller-manager", "code": "200",
 			"bytes": "216", "base": "9", "taints": "node.kubernetes.io/unreachable:NoSchedule,node.kubernetes.io/unreachable:NoExecute"}},
 		"a5 ResponseComplete",
 	},
 	"the last taint goes": { // null is "none", which is not the same as a patch about something else
 		`{"auditID":"a6","stage":"ResponseComplete","requestURI":"/api/v1/nodes/w1","verb":"patch","user":{"username":"system:serviceaccount:kube-system:node-controller"},"objectRef":{"resource":"nodes","name":"w1"},"responseStatus":{"code":200},"requestObject":{"spec":{"taints":null}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "patch", Object: "nodes w1", Detail: map[string]string{"user": "system:serviceaccount:kube-system:node-controller", "code": "200", "bytes": "24", "taints": "none"}},
+		timeline.Event{Type: "patch", Object: "nodes w1", Detail: map[string]string{"user": "system:serviceaccount:kube-system:node-controller", "code": "200", "bytes": "24", "taints": "none"}},
 		"a6 ResponseComplete",
 	},
 	"a patch of labels says nothing of taints": {
 		`{"auditID":"a7","stage":"ResponseComplete","requestURI":"/api/v1/nodes/w1","verb":"patch","user":{"username":"u"},"objectRef":{"resource":"nodes","name":"w1"},"responseStatus":{"code":200},"requestObject":{"metadata":{"labels":{"a":"b"}},"spec":{}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "patch", Object: "nodes w1", Detail: map[string]string{"user": "u", "code": "200", "bytes": "43"}},
+		timeline.Event{Type: "patch", Object: "nodes w1", Detail: map[string]string{"user": "u", "code": "200", "bytes": "43"}},
 		"a7 ResponseComplete",
 	},
 	"the node controller writes Unknown": {
 		`{"auditID":"a8","stage":"ResponseComplete","requestURI":"/api/v1/nodes/w1/status","verb":"update","user":{"username":"system:serviceaccount:kube-system:node-controller"},"objectRef":{"resource":"nodes","name":"w1","subresource":"status"},"responseStatus":{"code":200},"requestObject":{"status":{"conditions":[{"type":"MemoryPressure","status":"Unknown","reason":"NodeStatusUnknown"},{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown"},{"type":"PIDPressure","status":"False","reason":"Other"}]}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "update", Object: "nodes/status w1", Detail: map[string]string{"user": "system:serviceaccount:kube-system:node-controller", "code": "200", "bytes": "223", "ready": "Unknown", "reason": "NodeStatusUnknown"}},
+		timeline.Event{Type: "update", Object: "nodes/status w1", Detail: map[string]string{"user": "system:serviceaccount:kube-system:node-controller", "code": "200", "bytes": "223", "ready": "Unknown", "reason": "NodeStatusUnknown"}},
 		"a8 ResponseComplete",
 	},
 	"a node asks for a certificate": {
 		`{"auditID":"a9","stage":"ResponseComplete","requestURI":"/apis/certificates.k8s.io/v1/certificatesigningrequests","verb":"create","user":{"username":"system:node:w1"},"sourceIPs":["10.0.0.2"],"userAgent":"kubelet/v1.37.2","objectRef":{"resource":"certificatesigningrequests","apiGroup":"certificates.k8s.io"},"responseStatus":{"code":201},"requestObject":{"metadata":{"generateName":"csr-"},"spec":{"signerName":"kubernetes.io/kube-apiserver-client-kubelet"},"status":{}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "create", Object: "certificatesigningrequests", Detail: map[string]string{"user": "system:node:w1", "ip": "10.0.0.2", "agent": "kubelet", "code": "201", "bytes": "116", "signer": "kubernetes.io/kube-apiserver-client-kubelet"}},
+		timeline.Event{Type: "create", Object: "certificatesigningrequests", Detail: map[string]string{"user": "system:node:w1", "ip": "10.0.0.2", "agent": "kubelet", "code": "201", "bytes": "116", "signer": "kubernetes.io/kube-apiserver-client-kubelet"}},
 		"a9 ResponseComplete",
 	},
 	"a request is approved": {
 		`{"auditID":"b1","stage":"ResponseComplete","requestURI":"/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-1/approval","verb":"update","user":{"username":"system:serviceaccount:kube-system:certificate-controller"},"objectRef":{"resource":"certificatesigningrequests","name":"csr-1","subresource":"approval"},"responseStatus":{"code":200},"requestObject":{"status":{"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "update", Object: "certificatesigningrequests/approval csr-1", Detail: map[string]string{"user": "system:serviceaccount:kube-system:certificate-controller", "code": "200", "bytes": "87", "condition": "Approved"}},
+		timeline.Event{Type: "update", Object: "certificatesigningrequests/approval csr-1", Detail: map[string]string{"user": "system:serviceaccount:kube-system:certificate-controller", "code": "200", "bytes": "87", "condition": "Approved"}},
 		"b1 ResponseComplete",
 	},
 	"a binding gets other subjects": {
 		`{"auditID":"b2","stage":"ResponseComplete","requestURI":"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/x","verb":"patch","user":{"username":"kubernetes-admin"},"userAgent":"kubectl/v1.37.2","objectRef":{"resource":"clusterrolebindings","name":"x"},"responseStatus":{"code":200},"requestObject":{"subjects":[{"kind":"User","name":"system:node:cp"},{"kind":"Group","name":"g"}]},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "patch", Object: "clusterrolebindings x", Detail: map[string]string{"user": "kubernetes-admin", "agent": "kubectl", "code": "200", "bytes": "82", "subjects": "User system:node:cp, Group g"}},
+		timeline.Event{Type: "patch", Object: "clusterrolebindings x", Detail: map[string]string{"user": "kubernetes-admin", "agent": "kubectl", "code": "200", "bytes": "82", "subjects": "User system:node:cp, Group g"}},
 		"b2 ResponseComplete",
 	},
 	"a request outside of any resource": {
 		`{"auditID":"b3","stage":"ResponseComplete","requestURI":"/healthz?verbose","verb":"get","user":{"username":"system:anonymous"},"responseStatus":{"code":403},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "get", Object: "/healthz?verbose", Detail: map[string]string{"user": "system:anonymous", "code": "403"}},
+		timeline.Event{Type: "get", Object: "/healthz?verbose", Detail: map[string]string{"user": "system:anonymous", "code": "403"}},
 		"b3 ResponseComplete",
 	},
 	"a JSON patch keeps verb and object": {
 		`{"auditID":"b4","stage":"ResponseComplete","requestURI":"/api/v1/nodes/w1","verb":"patch","user":{"username":"u"},"objectRef":{"resource":"nodes","name":"w1"},"responseStatus":{"code":200},"requestObject":[{"op":"remove","path":"/spec/taints"}],"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "patch", Object: "nodes w1", Detail: map[string]string{"user": "u", "code": "200", "bytes": "39"}},
+		timeline.Event{Type: "patch", Object: "nodes w1", Detail: map[string]string{"user": "u", "code": "200", "bytes": "39"}},
 		"b4 ResponseComplete",
 	},
 	"a watch has begun": {
 		`{"auditID":"b5","stage":"ResponseStarted","requestURI":"/api/v1/nodes?watch=true","verb":"watch","user":{"username":"system:node:w1"},"objectRef":{"resource":"nodes","name":"w1"},"responseStatus":{"code":200},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "watch", Object: "nodes w1", Detail: map[string]string{"user": "system:node:w1", "code": "200", "stage": "ResponseStarted"}},
+		timeline.Event{Type: "watch", Object: "nodes w1", Detail: map[string]string{"user": "system:node:w1", "code": "200", "stage": "ResponseStarted"}},
 		"b5 ResponseStarted",
 	},
 	"a short credential id": {
 		`{"auditID":"b6","stage":"Panic","requestURI":"/x","verb":"get","user":{"username":"u","extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=ab"]}},"stageTimestamp":"2026-01-02T03:04:05.000006Z"}`,
-		Event{Type: "get", Object: "/x", Detail: map[string]string{"user": "u", "cred": "ab", "stage": "Panic"}},
+		timeline.Event{Type: "get", Object: "/x", Detail: map[string]string{"user": "u", "cred": "ab", "stage": "Panic"}},
 		"b6 Panic",
 	},
 }
@@ -124,7 +126,7 @@ func TestParseAudit(t *testing.T) {
 			}
 			want := tc.want
 			want.Source, want.Stamp = "audit", time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
-			if !sameEvent(e, want) {
+			if !e.Equal(want) {
 				t.Errorf("got  %+v\nwant %+v", e, want)
 			}
 			if id != tc.id {
@@ -271,18 +273,22 @@ func auditLine(id string) string {
 // A tape collects what a source emits.
 type tape struct {
 	mu     sync.Mutex
-	events []Event
+	events []timeline.Event
 	readys int
 }
 
-func (t *tape) emit(e Event) { t.mu.Lock(); defer t.mu.Unlock(); t.events = append(t.events, e) }
+func (t *tape) emit(e timeline.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events = append(t.events, e)
+}
 
 // ready leaves its mark between the events, so that order can be asserted.
 func (t *tape) ready() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.readys++
-	t.events = append(t.events, Event{Type: "ready"})
+	t.events = append(t.events, timeline.Event{Type: "ready"})
 }
 
 func (t *tape) lines() []string {
@@ -376,7 +382,7 @@ func TestAuditRetriesWithGrowingPauses(t *testing.T) {
 		a := &Audit{Node: n, Path: "/audit.log"}
 		start := time.Now()
 		var when []time.Duration
-		go a.Run(ctx, func() {}, func(Event) { when = append(when, time.Since(start)) })
+		go a.Run(ctx, func() {}, func(timeline.Event) { when = append(when, time.Since(start)) })
 		time.Sleep(12 * time.Second)
 		synctest.Wait()
 		ms := time.Millisecond

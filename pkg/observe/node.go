@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A Kubelet watches one node from the inside: the kubelet's process and the
@@ -26,10 +28,6 @@ type Kubelet struct {
 	Name string
 }
 
-// CurrentCertificate is the link at which a kubelet keeps its client certificate
-// (client-go util/certificate/certificate_store.go).
-const CurrentCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
-
 // kubeletScript prints "process <date> <pid> <restarts> <state> <exit code> <date
 // of the exit> <last errors in base64>" (with "-" for the last three while the
 // process runs) and "certificate <date> <link target> <certificate blocks in
@@ -39,7 +37,7 @@ const CurrentCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 // certificate blocks leave the node, never the key. A process that was stopped by a
 // signal is in the state "frozen".
 const kubeletScript = `
-cert=` + CurrentCertificate + `
+cert=` + timeline.CurrentCertificate + `
 n=0 look=0 late=0 rested=
 while :; do
   began=${EPOCHREALTIME/./} told=
@@ -89,13 +87,13 @@ const silence = 15 * time.Second
 
 // Run implements Source. A stream that breaks (the node is stopped or paused,
 // say) leaves a Gap and is begun again.
-func (k *Kubelet) Run(ctx context.Context, ready func(), emit func(Event)) error {
+func (k *Kubelet) Run(ctx context.Context, ready func(), emit func(timeline.Event)) error {
 	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := k.follow(ctx, ready, emit)
 		if ctx.Err() != nil {
 			return nil
 		}
-		emit(Event{Source: "node", Type: TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": err.Error()}})
+		emit(timeline.Event{Source: "node", Type: timeline.TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": err.Error()}})
 		select {
 		case <-ctx.Done():
 			return nil
@@ -104,7 +102,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func(), emit func(Event)) error
 	}
 }
 
-func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(Event)) error {
+func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(timeline.Event)) error {
 	ctx, stop := context.WithCancel(ctx) // ends the shell's exec, whatever ends the reading
 	defer stop()
 	pr, pw := io.Pipe()
@@ -149,95 +147,72 @@ func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(Event)) er
 			return fmt.Errorf("watching the kubelet on %s: %w", k.Name, err)
 		case <-quiet.C:
 			deaf = true
-			emit(Event{Source: "node", Type: TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": fmt.Sprintf("the node gave no sign of life for %s", silence), "since": Seconds(silence)}})
+			emit(timeline.Event{Source: "node", Type: timeline.TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": fmt.Sprintf("the node gave no sign of life for %s", silence), "since": timeline.Seconds(silence)}})
 		case line := <-lines:
 			quiet.Reset(silence)
 			if deaf && strings.HasPrefix(line, "alive") {
 				deaf = false
-				emit(Event{Source: "node", Type: "Watching", Object: "kubelet " + k.Name})
+				emit(timeline.Event{Source: "node", Type: "Watching", Object: "kubelet " + k.Name})
 			}
 			e, err := parseKubelet(k.Name, line)
 			if err != nil {
 				return fmt.Errorf("watching the kubelet on %s: %w", k.Name, err)
 			}
 			emit(e)
-			if e.Type == TypeCertificate { // both first lines are out
+			if e.Type == timeline.TypeCertificate { // both first lines are out
 				ready()
 			}
 		}
 	}
 }
 
-// Types of events of a Kubelet source.
-const (
-	// TypeProcess: the kubelet's process changed. Detail: pid (0 when there is
-	// none), restarts (by systemd), state (systemd's ActiveState, or frozen), and
-	// where there is none and systemd knows, exit (its code, or "signal-9"). Where one ended by
-	// itself, why holds the last errors that it wrote to its journal, a line each.
-	// Stamp is the time of the exit, or of the start; of the first look, and of a
-	// process that was frozen or thawed, it is that of the look, up to a second
-	// after the change.
-	TypeProcess = "Process"
-	// TypeCertificate: the certificate file changed. Stamp is when the link was made
-	// or the file written, whatever was later; it is the time of the look if the file
-	// is gone, or is older than the look before, put back with its own time. Detail: file (what the link
-	// points to) and, if it holds a certificate, cred (first 16 hex digits of its
-	// SHA-256, as in audit entries), serial, subject, issuer, notBefore, notAfter.
-	TypeCertificate = "Certificate"
-	// TypePace: the watching shell is there, and how promptly the machine let it work
-	// since the event before. Detail, in seconds: look (the longest time that it took to
-	// start one process and have its answer), late (by how much a rest of a second was
-	// exceeded).
-	TypePace = "Pace"
-)
-
 // parseKubelet reads one line of kubeletScript.
-func parseKubelet(node, line string) (Event, error) {
+func parseKubelet(node, line string) (timeline.Event, error) {
 	f := strings.Split(line, " ")
 	if len(f) < 3 {
-		return Event{}, fmt.Errorf("unexpected line %q", line)
+		return timeline.Event{}, fmt.Errorf("unexpected line %q", line)
 	}
 	stamp, err := ParseEpoch(f[1])
 	if err != nil {
-		return Event{}, err
+		return timeline.Event{}, err
 	}
-	e := Event{Stamp: stamp, Source: "node"}
+	e := timeline.Event{Stamp: stamp, Source: "node"}
 	switch {
 	case f[0] == "process" && len(f) == 8:
-		e.Type, e.Object = TypeProcess, "kubelet "+node
+		e.Type, e.Object = timeline.TypeProcess, "kubelet "+node
 		e.Detail = map[string]string{"pid": f[2], "restarts": f[3], "state": f[4]}
 		if f[5] != "-" {
 			e.Detail["exit"] = f[5]
 			if e.Stamp, err = ParseEpoch(f[6]); err != nil {
-				return Event{}, err
+				return timeline.Event{}, err
 			}
 		}
 		if f[7] != "-" {
 			why, err := base64.StdEncoding.DecodeString(f[7])
 			if err != nil {
-				return Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
+				return timeline.Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
 			}
 			e.Detail["why"] = strings.ToValidUTF8(strings.TrimSpace(string(why)), "?")
 		}
 	case f[0] == "alive" && len(f) == 4:
-		e.Type, e.Object, e.Detail = TypePace, "pace "+node, map[string]string{}
+		e.Type, e.Object, e.Detail = timeline.TypePace, "pace "+node, map[string]string{}
 		for i, key := range []string{"look", "late"} {
 			us, err := strconv.ParseUint(f[2+i], 10, 40)
 			if err != nil {
-				return Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
+				return timeline.Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
 			}
-			e.Detail[key] = Seconds(time.Duration(us) * time.Microsecond)
+			e.Detail[key] = timeline.Seconds(time.Duration(us) * time.Microsecond)
 		}
 	case f[0] == "certificate" && len(f) == 4:
-		e.Type, e.Object = TypeCertificate, "certificate "+node
+		e.Type, e.Object = timeline.TypeCertificate, "certificate "+node
 		e.Detail = map[string]string{"file": f[2]}
 		text, err := base64.StdEncoding.DecodeString(f[3])
 		if err != nil {
-			return Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
+			return timeline.Event{}, fmt.Errorf("unexpected line %q: %w", line, err)
 		}
 		DescribeCertificate(text, e.Detail)
 	default:
-		return Event{}, fmt.Errorf("unexpected line %q", line)
+		return timeline.Event{}, fmt.Errorf("unexpected line %q", line)
 	}
 	return e, nil
 }

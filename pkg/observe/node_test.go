@@ -22,6 +22,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // clientCertificate makes a certificate like a kubelet's, as PEM and as DER.
@@ -48,21 +50,21 @@ func TestParseKubelet(t *testing.T) {
 	date := fmt.Sprintf("%d.000000006", stamp.Unix())
 	for name, tc := range map[string]struct {
 		line string
-		want Event
+		want timeline.Event
 	}{
 		"process": {"process " + date + " 352 1 active - - -",
-			Event{Type: TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "352", "restarts": "1", "state": "active"}}},
+			timeline.Event{Type: timeline.TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "352", "restarts": "1", "state": "active"}}},
 		"no process": {"process " + date + " 0 0 inactive - - -",
-			Event{Type: TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "0", "restarts": "0", "state": "inactive"}}},
+			timeline.Event{Type: timeline.TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "0", "restarts": "0", "state": "inactive"}}},
 		"exited by itself": {"process 1767400000.000000000 0 3 activating 1 " + date + " " + base64.StdEncoding.EncodeToString([]byte("E1129 one\nE1129 two")),
-			Event{Type: TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "0", "restarts": "3", "state": "activating", "exit": "1", "why": "E1129 one\nE1129 two"}}},
+			timeline.Event{Type: timeline.TypeProcess, Object: "kubelet w1", Detail: map[string]string{"pid": "0", "restarts": "3", "state": "activating", "exit": "1", "why": "E1129 one\nE1129 two"}}},
 		"certificate": {"certificate " + date + " /pki/a.pem " + base64.StdEncoding.EncodeToString(text),
-			Event{Type: TypeCertificate, Object: "certificate w1", Detail: map[string]string{"file": "/pki/a.pem", "cred": hex.EncodeToString(sum[:8]), "serial": "abc",
+			timeline.Event{Type: timeline.TypeCertificate, Object: "certificate w1", Detail: map[string]string{"file": "/pki/a.pem", "cred": hex.EncodeToString(sum[:8]), "serial": "abc",
 				"subject": "CN=system:node:w1,O=system:nodes", "issuer": "CN=kubernetes", "notBefore": "2026-01-02T03:00:00Z", "notAfter": "2026-01-02T04:00:00Z"}}},
 		"no certificate in the file": {"certificate " + date + " /pki/a.pem ",
-			Event{Type: TypeCertificate, Object: "certificate w1", Detail: map[string]string{"file": "/pki/a.pem", "unreadable": "no PEM block"}}},
+			timeline.Event{Type: timeline.TypeCertificate, Object: "certificate w1", Detail: map[string]string{"file": "/pki/a.pem", "unreadable": "no PEM block"}}},
 		"it is there": {"alive " + date + " 8000 1200",
-			Event{Type: TypePace, Object: "pace w1", Detail: map[string]string{"look": "0.008000", "late": "0.001200"}}},
+			timeline.Event{Type: timeline.TypePace, Object: "pace w1", Detail: map[string]string{"look": "0.008000", "late": "0.001200"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := parseKubelet("w1", tc.line)
@@ -70,7 +72,7 @@ func TestParseKubelet(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.want.Source, tc.want.Stamp = "node", stamp
-			if !sameEvent(e, tc.want) {
+			if !e.Equal(tc.want) {
 				t.Errorf("got  %+v\nwant %+v", e, tc.want)
 			}
 		})
@@ -137,7 +139,7 @@ func FuzzParseKubelet(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if e.Source != "node" || e.Stamp.IsZero() || e.Type != TypeProcess && e.Type != TypeCertificate && e.Type != TypePace {
+		if e.Source != "node" || e.Stamp.IsZero() || e.Type != timeline.TypeProcess && e.Type != timeline.TypeCertificate && e.Type != timeline.TypePace {
 			t.Errorf("%q was read as %+v", line, e)
 		}
 		if _, err := json.Marshal(e); err != nil {
@@ -259,7 +261,7 @@ func TestKubeletBeginsAgainAfterABrokenStream(t *testing.T) {
 			"Process kubelet w1", "Certificate certificate w1", "ready", "Certificate certificate w1", "ready")
 		var whys []string
 		for _, e := range tape.events {
-			if e.Type == TypeGap {
+			if e.Type == timeline.TypeGap {
 				if e.Source != "node" {
 					t.Errorf("a gap of source %q", e.Source)
 				}
@@ -321,7 +323,7 @@ func TestASilentNodeIsAGap(t *testing.T) {
 		}}}
 		var tape tape
 		var at []time.Duration
-		emit := func(e Event) { at = append(at, time.Since(start)); tape.emit(e) }
+		emit := func(e timeline.Event) { at = append(at, time.Since(start)); tape.emit(e) }
 		done := make(chan error)
 		go func() { done <- (&Kubelet{Node: n, Name: "w1"}).Run(ctx, tape.ready, emit) }()
 		time.Sleep(110 * time.Second)
@@ -333,7 +335,7 @@ func TestASilentNodeIsAGap(t *testing.T) {
 			}
 		}
 		for _, e := range tape.events {
-			if e.Type == TypeGap && e.Detail["since"] != "15.000000" {
+			if e.Type == timeline.TypeGap && e.Detail["since"] != "15.000000" {
 				t.Errorf("the gap began %q s before", e.Detail["since"])
 			}
 		}
@@ -413,7 +415,9 @@ func TestAKubeletSourceEndsItsShell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- (&Kubelet{Node: stdinNode{}, Name: "w1"}).Run(ctx, func() {}, func(Event) {}) }()
+		go func() {
+			ended <- (&Kubelet{Node: stdinNode{}, Name: "w1"}).Run(ctx, func() {}, func(timeline.Event) {})
+		}()
 		synctest.Wait()
 		cancel()
 		if err := <-ended; err != nil { // a deadlock fails the test

@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A Recorder merges the events of all sources into one timeline file.
@@ -16,10 +18,10 @@ import (
 // crash loses at most a second and never the order.
 type Recorder struct {
 	start   time.Time
-	onEvent func(Event)
+	onEvent func(timeline.Event)
 
 	mu     sync.Mutex
-	events []Event
+	events []timeline.Event
 	file   *os.File
 	out    *bufio.Writer
 	size   int           // bytes of the events written
@@ -38,7 +40,7 @@ const maxDrift = 50 * time.Millisecond
 
 // NewRecorder starts the clock of a timeline. onEvent, if not nil, sees every
 // event after it was recorded, one at a time and in order; it must not block.
-func NewRecorder(onEvent func(Event)) *Recorder {
+func NewRecorder(onEvent func(timeline.Event)) *Recorder {
 	return &Recorder{start: time.Now(), onEvent: onEvent, failed: make(chan struct{})}
 }
 
@@ -48,8 +50,8 @@ func (r *Recorder) Start() time.Time { return r.start }
 // Open creates the timeline file, writes the header, then all events emitted so
 // far. Events emitted before Open are kept in memory. Schema and Start of the
 // header are filled in.
-func (r *Recorder) Open(name string, h Header) error {
-	h.Schema, h.Start = Schema, r.start.UTC().Round(time.Microsecond)
+func (r *Recorder) Open(name string, h timeline.Header) error {
+	h.Schema, h.Start = timeline.Schema, r.start.UTC().Round(time.Microsecond)
 	line, err := json.Marshal(h)
 	if err != nil {
 		return fmt.Errorf("writing timeline header: %w", err)
@@ -69,7 +71,7 @@ func (r *Recorder) Open(name string, h Header) error {
 }
 
 // Emit records an event. A zero At means now.
-func (r *Recorder) Emit(e Event) {
+func (r *Recorder) Emit(e timeline.Event) {
 	if e.At == 0 {
 		e.At = time.Since(r.start) // not when its turn has come
 	}
@@ -86,7 +88,7 @@ func (r *Recorder) Emit(e Event) {
 }
 
 // write appends one line; the caller holds the lock.
-func (r *Recorder) write(e Event) {
+func (r *Recorder) write(e timeline.Event) {
 	line, err := json.Marshal(e)
 	if err == nil {
 		r.size += len(line) + 1
@@ -106,12 +108,12 @@ func (r *Recorder) write(e Event) {
 // limits refuses what nobody would read: a record that is too long is none.
 func (r *Recorder) limits(line int) error {
 	switch {
-	case line > MaxLine:
-		return fmt.Errorf("an event of %d bytes, at most %d are read", line, MaxLine)
-	case r.size > MaxSize:
-		return fmt.Errorf("more than %d bytes, which is all that is read", MaxSize)
-	case len(r.events) > MaxEvents:
-		return fmt.Errorf("more than %d events, which is all that is read", MaxEvents)
+	case line > timeline.MaxLine:
+		return fmt.Errorf("an event of %d bytes, at most %d are read", line, timeline.MaxLine)
+	case r.size > timeline.MaxSize:
+		return fmt.Errorf("more than %d bytes, which is all that is read", timeline.MaxSize)
+	case len(r.events) > timeline.MaxEvents:
+		return fmt.Errorf("more than %d events, which is all that is read", timeline.MaxEvents)
 	}
 	return nil
 }
@@ -145,7 +147,7 @@ func (r *Recorder) Watch(ctx context.Context, sources map[string]Source) error {
 	for name, src := range sources {
 		r.wg.Go(func() {
 			isReady := sync.OnceFunc(func() {
-				r.Emit(Event{Source: "recorder", Type: TypeReady, Object: name})
+				r.Emit(timeline.Event{Source: "recorder", Type: timeline.TypeReady, Object: name})
 				ready <- outcome{name: name}
 			})
 			err := src.Run(ctx, isReady, r.Emit)
@@ -153,8 +155,8 @@ func (r *Recorder) Watch(ctx context.Context, sources map[string]Source) error {
 				err = errors.New("ended by itself")
 			}
 			if err != nil && ctx.Err() == nil {
-				r.Emit(Event{Source: "recorder", Type: TypeGap, Object: name,
-					Detail: map[string]string{"from": Seconds(time.Since(r.start)), "why": err.Error()}})
+				r.Emit(timeline.Event{Source: "recorder", Type: timeline.TypeGap, Object: name,
+					Detail: map[string]string{"from": timeline.Seconds(time.Since(r.start)), "why": err.Error()}})
 				ready <- outcome{name, err}
 			}
 		})
@@ -189,7 +191,7 @@ func (r *Recorder) keep(ctx context.Context) {
 			drift := now.Round(0).Sub(r.start.Round(0)) - now.Sub(r.start)
 			if d := drift - told; d > maxDrift || d < -maxDrift {
 				told = drift
-				r.Emit(Event{Source: "recorder", Type: TypeClockDrift, Detail: map[string]string{"drift": Seconds(drift)}})
+				r.Emit(timeline.Event{Source: "recorder", Type: timeline.TypeClockDrift, Detail: map[string]string{"drift": timeline.Seconds(drift)}})
 			}
 			r.mu.Lock()
 			if r.file != nil {
@@ -214,10 +216,10 @@ func (r *Recorder) Stop() {
 }
 
 // Events returns all events so far, in the order in which they were recorded.
-func (r *Recorder) Events() []Event {
+func (r *Recorder) Events() []timeline.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]Event(nil), r.events...)
+	return append([]timeline.Event(nil), r.events...)
 }
 
 // Close stops the sources, syncs and closes the file, and returns the first

@@ -16,12 +16,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A sourceFunc is a Source made of its Run.
-type sourceFunc func(ctx context.Context, ready func(), emit func(Event)) error
+type sourceFunc func(ctx context.Context, ready func(), emit func(timeline.Event)) error
 
-func (f sourceFunc) Run(ctx context.Context, ready func(), emit func(Event)) error {
+func (f sourceFunc) Run(ctx context.Context, ready func(), emit func(timeline.Event)) error {
 	return f(ctx, ready, emit)
 }
 
@@ -34,7 +36,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // readyAfter is a source that is ready after d and then works on.
 func readyAfter(d time.Duration) Source {
-	return sourceFunc(func(ctx context.Context, ready func(), _ func(Event)) error {
+	return sourceFunc(func(ctx context.Context, ready func(), _ func(timeline.Event)) error {
 		pause(ctx, d)
 		ready()
 		ready() // a source that begins again says so again
@@ -45,7 +47,7 @@ func readyAfter(d time.Duration) Source {
 
 // failsAfter is a source that is ready, if at all, and ends with err after d.
 func failsAfter(d time.Duration, isReady bool, err error) Source {
-	return sourceFunc(func(ctx context.Context, ready func(), _ func(Event)) error {
+	return sourceFunc(func(ctx context.Context, ready func(), _ func(timeline.Event)) error {
 		if isReady {
 			ready()
 		}
@@ -114,14 +116,14 @@ func TestASourceThatFailsLaterLeavesAGap(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		r.Stop()
-		var gaps []Event
+		var gaps []timeline.Event
 		for _, e := range r.Events() {
-			if e.Type == TypeGap {
+			if e.Type == timeline.TypeGap {
 				gaps = append(gaps, e)
 			}
 		}
-		want := Event{At: 3 * time.Second, Source: "recorder", Type: TypeGap, Object: "weak", Detail: map[string]string{"from": "3.000000", "why": "log is gone"}}
-		if len(gaps) != 1 || !sameEvent(gaps[0], want) {
+		want := timeline.Event{At: 3 * time.Second, Source: "recorder", Type: timeline.TypeGap, Object: "weak", Detail: map[string]string{"from": "3.000000", "why": "log is gone"}}
+		if len(gaps) != 1 || !gaps[0].Equal(want) {
 			t.Errorf("gaps %+v, want only %+v", gaps, want)
 		}
 	})
@@ -131,18 +133,18 @@ func TestStopLeavesNoGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecorder(nil)
 		// A source may well end with an error when it is stopped.
-		stubborn := sourceFunc(func(ctx context.Context, ready func(), emit func(Event)) error {
+		stubborn := sourceFunc(func(ctx context.Context, ready func(), emit func(timeline.Event)) error {
 			ready()
 			<-ctx.Done()
 			time.Sleep(2 * time.Second)
-			emit(Event{Source: "audit", Type: "last words"})
+			emit(timeline.Event{Source: "audit", Type: "last words"})
 			return ctx.Err()
 		})
 		if err := r.Watch(t.Context(), map[string]Source{"stubborn": stubborn}); err != nil {
 			t.Fatal(err)
 		}
 		r.Stop()
-		r.Emit(Event{Source: "run", Type: "after"})
+		r.Emit(timeline.Event{Source: "run", Type: "after"})
 		wantLines(t, recorded(r), "0s Ready stubborn", "2s last words", "2s after")
 	})
 }
@@ -154,7 +156,7 @@ func TestWatchHonoursItsContext(t *testing.T) {
 		time.AfterFunc(5*time.Second, func() { cancel(why) })
 		r := NewRecorder(nil)
 		start := time.Now()
-		err := r.Watch(ctx, map[string]Source{"a": readyAfter(0), "slow": sourceFunc(func(ctx context.Context, _ func(), _ func(Event)) error { <-ctx.Done(); return ctx.Err() })})
+		err := r.Watch(ctx, map[string]Source{"a": readyAfter(0), "slow": sourceFunc(func(ctx context.Context, _ func(), _ func(timeline.Event)) error { <-ctx.Done(); return ctx.Err() })})
 		if !errors.Is(err, why) || time.Since(start) != 5*time.Second {
 			t.Errorf("Watch returned %v after %v", err, time.Since(start))
 		}
@@ -170,16 +172,16 @@ func TestWatchHonoursItsContext(t *testing.T) {
 func TestEventsBeforeOpenStandBehindTheHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecorder(nil)
-		r.Emit(Event{Source: "run", Type: "Phase", Object: "setup"})
+		r.Emit(timeline.Event{Source: "run", Type: "Phase", Object: "setup"})
 		time.Sleep(90 * time.Second)
-		r.Emit(Event{Source: "run", Type: "Phase", Object: "steady"})
+		r.Emit(timeline.Event{Source: "run", Type: "Phase", Object: "steady"})
 		name := filepath.Join(t.TempDir(), "timeline.jsonl")
-		h := Header{Schema: "another", RunID: "r1", Start: time.Unix(0, 0), Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}
+		h := timeline.Header{Schema: "another", RunID: "r1", Start: time.Unix(0, 0), Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}
 		if err := r.Open(name, h); err != nil {
 			t.Fatal(err)
 		}
-		r.Emit(Event{Source: "run", Type: "Phase", Object: "inject"})
-		tl, err := ReadTimelineFile(name) // before Close: each event is on disk when Emit returns
+		r.Emit(timeline.Event{Source: "run", Type: "Phase", Object: "inject"})
+		tl, err := timeline.ReadFile(name) // before Close: each event is on disk when Emit returns
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +190,7 @@ func TestEventsBeforeOpenStandBehindTheHeader(t *testing.T) {
 		}
 		var got []string
 		for _, e := range tl.Events {
-			got = append(got, Seconds(e.At)+" "+e.Object)
+			got = append(got, timeline.Seconds(e.At)+" "+e.Object)
 		}
 		wantLines(t, got, "0.000000 setup", "90.000000 steady", "90.000000 inject")
 		if err := r.Close(); err != nil {
@@ -204,8 +206,8 @@ func TestEmitKeepsATimeThatWasGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecorder(nil)
 		time.Sleep(1234567890 * time.Nanosecond)
-		r.Emit(Event{Source: "run", Type: "now"})
-		r.Emit(Event{Source: "run", Type: "then", At: 5*time.Second + 600*time.Nanosecond})
+		r.Emit(timeline.Event{Source: "run", Type: "now"})
+		r.Emit(timeline.Event{Source: "run", Type: "then", At: 5*time.Second + 600*time.Nanosecond})
 		wantLines(t, recorded(r), "1.234568s now", "5.000001s then")
 	})
 }
@@ -213,7 +215,7 @@ func TestEmitKeepsATimeThatWasGiven(t *testing.T) {
 func TestOneOrderForFileMemoryAndListener(t *testing.T) {
 	var heard []string
 	var inside atomic.Int32
-	r := NewRecorder(func(e Event) {
+	r := NewRecorder(func(e timeline.Event) {
 		if inside.Add(1) != 1 {
 			t.Error("two events are told at once")
 		}
@@ -227,11 +229,11 @@ func TestOneOrderForFileMemoryAndListener(t *testing.T) {
 		wg.Go(func() {
 			for n := range 50 {
 				if s == 0 && n == 20 { // the header comes while others emit
-					if err := r.Open(name, Header{RunID: "r1", Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}); err != nil {
+					if err := r.Open(name, timeline.Header{RunID: "r1", Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}); err != nil {
 						t.Error(err)
 					}
 				}
-				r.Emit(Event{Source: "run", Type: "n", Object: fmt.Sprintf("%d/%d", s, n)})
+				r.Emit(timeline.Event{Source: "run", Type: "n", Object: fmt.Sprintf("%d/%d", s, n)})
 			}
 		})
 	}
@@ -239,7 +241,7 @@ func TestOneOrderForFileMemoryAndListener(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	tl, err := ReadTimelineFile(name)
+	tl, err := timeline.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +259,7 @@ func TestOneOrderForFileMemoryAndListener(t *testing.T) {
 
 func TestEventsAreACopy(t *testing.T) {
 	r := NewRecorder(nil)
-	r.Emit(Event{Source: "run", Type: "a"})
+	r.Emit(timeline.Event{Source: "run", Type: "a"})
 	r.Events()[0].Type = "changed"
 	if got := r.Events()[0].Type; got != "a" {
 		t.Errorf("a caller changed a recorded event to %q", got)
@@ -267,7 +269,7 @@ func TestEventsAreACopy(t *testing.T) {
 func TestCloseReportsTheFirstWriteError(t *testing.T) {
 	open := func(t *testing.T) *Recorder {
 		r := NewRecorder(nil)
-		if err := r.Open(filepath.Join(t.TempDir(), "timeline.jsonl"), Header{Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}); err != nil {
+		if err := r.Open(filepath.Join(t.TempDir(), "timeline.jsonl"), timeline.Header{Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}); err != nil {
 			t.Fatal(err)
 		}
 		return r
@@ -276,15 +278,15 @@ func TestCloseReportsTheFirstWriteError(t *testing.T) {
 		r := open(t)
 		full := errors.New("no space left")
 		r.out = bufio.NewWriter(failingWriter{full})
-		r.Emit(Event{Source: "run", Type: "a"})
+		r.Emit(timeline.Event{Source: "run", Type: "a"})
 		if err := r.Close(); !errors.Is(err, full) || !strings.Contains(err.Error(), "writing timeline") {
 			t.Errorf("Close returned %v", err)
 		}
 	})
 	t.Run("an event that has no form on disk", func(t *testing.T) {
 		r := open(t)
-		r.Emit(Event{Source: "run", Type: "a", Stamp: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC)})
-		r.Emit(Event{Source: "run", Type: "b"})
+		r.Emit(timeline.Event{Source: "run", Type: "a", Stamp: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC)})
+		r.Emit(timeline.Event{Source: "run", Type: "b"})
 		if err := r.Close(); err == nil || !strings.Contains(err.Error(), "writing timeline") {
 			t.Errorf("Close returned %v", err)
 		}
@@ -298,20 +300,20 @@ func TestCloseReportsTheFirstWriteError(t *testing.T) {
 	})
 	t.Run("nothing wrong", func(t *testing.T) {
 		r := open(t)
-		r.Emit(Event{Source: "run", Type: "a"})
+		r.Emit(timeline.Event{Source: "run", Type: "a"})
 		if err := errors.Join(r.Close(), r.Close()); err != nil {
 			t.Errorf("closing twice: %v", err)
 		}
 	})
 	t.Run("never opened", func(t *testing.T) {
 		r := NewRecorder(nil)
-		r.Emit(Event{Source: "run", Type: "a"})
+		r.Emit(timeline.Event{Source: "run", Type: "a"})
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("folder is not there", func(t *testing.T) {
-		err := NewRecorder(nil).Open(filepath.Join(t.TempDir(), "absent", "timeline.jsonl"), Header{Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)})
+		err := NewRecorder(nil).Open(filepath.Join(t.TempDir(), "absent", "timeline.jsonl"), timeline.Header{Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)})
 		if !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("Open returned %v", err)
 		}
@@ -325,7 +327,7 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 func TestASyncErrorIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecorder(nil)
-		if err := r.Open(filepath.Join(t.TempDir(), "timeline.jsonl"), Header{Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}); err != nil {
+		if err := r.Open(filepath.Join(t.TempDir(), "timeline.jsonl"), timeline.Header{Experiment: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Watch(t.Context(), map[string]Source{"a": readyAfter(0)}); err != nil {
@@ -360,7 +362,7 @@ func TestAQuietClockIsNoFact(t *testing.T) {
 // A timeline that cannot be written is told at once, once, and goes on in memory.
 func TestRecorderFailed(t *testing.T) {
 	r := NewRecorder(nil)
-	if err := r.Open(filepath.Join(t.TempDir(), "timeline.jsonl"), Header{RunID: "r1"}); err != nil {
+	if err := r.Open(filepath.Join(t.TempDir(), "timeline.jsonl"), timeline.Header{RunID: "r1"}); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -372,7 +374,7 @@ func TestRecorderFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		r.Emit(Event{Source: "run", Type: "Phase"})
+		r.Emit(timeline.Event{Source: "run", Type: "Phase"})
 	}
 	<-r.Failed()
 	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "writing timeline") || len(r.Events()) != 2 {
@@ -382,20 +384,20 @@ func TestRecorderFailed(t *testing.T) {
 
 // What is written can be read: an event that is too long ends the record.
 func TestRecorderKeepsItsLimits(t *testing.T) {
-	for name, e := range map[string]Event{"a line": {Source: "run", Type: strings.Repeat("x", MaxLine)}, "all lines": {Source: "run", Type: strings.Repeat("x", MaxLine/2)}} {
+	for name, e := range map[string]timeline.Event{"a line": {Source: "run", Type: strings.Repeat("x", timeline.MaxLine)}, "all lines": {Source: "run", Type: strings.Repeat("x", timeline.MaxLine/2)}} {
 		r := NewRecorder(nil)
 		file := filepath.Join(t.TempDir(), "timeline.jsonl")
-		if err := r.Open(file, Header{RunID: "r1", Experiment: []byte("{}"), Config: []byte("{}")}); err != nil {
+		if err := r.Open(file, timeline.Header{RunID: "r1", Experiment: []byte("{}"), Config: []byte("{}")}); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 * MaxSize / MaxLine {
+		for range 2 * timeline.MaxSize / timeline.MaxLine {
 			r.Emit(e)
 		}
 		<-r.Failed()
 		if err := r.Close(); err == nil || !strings.Contains(err.Error(), "read") {
 			t.Errorf("%s: error %v", name, err)
 		}
-		if _, err := ReadTimelineFile(file); err != nil {
+		if _, err := timeline.ReadFile(file); err != nil {
 			t.Errorf("%s: what was written before: %v", name, err)
 		}
 	}

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A Watch follows one kind of object edge by edge: every change is an event. It
@@ -135,13 +137,13 @@ func CSRState(r *certv1.CertificateSigningRequest) string {
 }
 
 // Run implements Source.
-func (w *Watch) Run(ctx context.Context, ready func(), emit func(Event)) error {
+func (w *Watch) Run(ctx context.Context, ready func(), emit func(timeline.Event)) error {
 	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := w.once(ctx, ready, emit)
 		if ctx.Err() != nil {
 			return nil
 		}
-		emit(Event{Source: "watch", Type: TypeGap, Object: w.Resource, Detail: map[string]string{"why": err.Error()}})
+		emit(timeline.Event{Source: "watch", Type: timeline.TypeGap, Object: w.Resource, Detail: map[string]string{"why": err.Error()}})
 		select {
 		case <-ctx.Done():
 			return nil
@@ -151,7 +153,7 @@ func (w *Watch) Run(ctx context.Context, ready func(), emit func(Event)) error {
 }
 
 // once lists, then watches from there until the server cannot go on.
-func (w *Watch) once(ctx context.Context, ready func(), emit func(Event)) error {
+func (w *Watch) once(ctx context.Context, ready func(), emit func(timeline.Event)) error {
 	list, err := w.list(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing %s: %w", w.Resource, err)
@@ -169,7 +171,7 @@ func (w *Watch) once(ctx context.Context, ready func(), emit func(Event)) error 
 	}
 	defer rw.Stop()
 	ready()
-	emit(Event{Source: "watch", Type: "Watching", Object: w.Resource})
+	emit(timeline.Event{Source: "watch", Type: "Watching", Object: w.Resource})
 	for e := range rw.ResultChan() {
 		if e.Type == watch.Error {
 			return fmt.Errorf("watching %s: %s", w.Resource, statusText(e.Object))
@@ -182,14 +184,14 @@ func (w *Watch) once(ctx context.Context, ready func(), emit func(Event)) error 
 	return errors.New("watching " + w.Resource + ": the watch ended")
 }
 
-func (w *Watch) event(typ string, o runtime.Object) Event {
+func (w *Watch) event(typ string, o runtime.Object) timeline.Event {
 	stamp, detail := w.describe(o)
 	name := ""
 	if m, ok := o.(metav1.Object); ok {
 		name = m.GetName()
 		detail["rv"] = m.GetResourceVersion()
 	}
-	return Event{Stamp: stamp, Source: "watch", Type: typ, Object: w.Resource + " " + name, Detail: detail}
+	return timeline.Event{Stamp: stamp, Source: "watch", Type: typ, Object: w.Resource + " " + name, Detail: detail}
 }
 
 func listVersion(list runtime.Object) (string, error) {

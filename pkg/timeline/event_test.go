@@ -1,17 +1,12 @@
-package observe
+package timeline
 
 import (
 	"encoding/json"
-	"maps"
 	"math"
 	"strings"
 	"testing"
 	"time"
 )
-
-func sameEvent(a, b Event) bool {
-	return a.At == b.At && a.Stamp.Equal(b.Stamp) && a.Source == b.Source && a.Type == b.Type && a.Object == b.Object && maps.Equal(a.Detail, b.Detail)
-}
 
 func TestEventKeepsEverythingOnDisk(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -56,7 +51,7 @@ func TestEventKeepsEverythingOnDisk(t *testing.T) {
 			if err := json.Unmarshal(got, &back); err != nil {
 				t.Fatal(err)
 			}
-			if !sameEvent(back, tc.event) {
+			if !back.Equal(tc.event) {
 				t.Errorf("read back as %+v", back)
 			}
 		})
@@ -155,7 +150,7 @@ func FuzzEvent(f *testing.F) {
 		if err := json.Unmarshal(line, &back); err != nil {
 			t.Fatalf("%s was written and cannot be read: %v", line, err)
 		}
-		if !sameEvent(e, back) {
+		if !e.Equal(back) {
 			t.Errorf("%s\nis   %+v\nthen %+v", data, e, back)
 		}
 	})

@@ -1,4 +1,4 @@
-package observe
+package timeline
 
 import (
 	"bufio"
@@ -49,8 +49,8 @@ const (
 	MaxDetails = 1_000_000 // of all events together
 )
 
-// ReadTimeline reads a timeline. An error names the line, and the limit where one is exceeded.
-func ReadTimeline(r io.Reader) (*Timeline, error) {
+// Read reads a timeline. An error names the line, and the limit where one is exceeded.
+func Read(r io.Reader) (*Timeline, error) {
 	lines := &lineReader{in: bufio.NewReaderSize(r, 1<<16)}
 	t := &Timeline{}
 	details := 0
@@ -151,8 +151,8 @@ func Unpack(name string, r io.Reader) (io.Reader, error) {
 	return z, nil
 }
 
-// ReadTimelineFile reads a timeline file; a name that ends in .gz is unpacked.
-func ReadTimelineFile(name string) (*Timeline, error) {
+// ReadFile reads a timeline file; a name that ends in .gz is unpacked.
+func ReadFile(name string) (*Timeline, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("reading timeline: %w", err)
@@ -162,7 +162,7 @@ func ReadTimelineFile(name string) (*Timeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	t, err := ReadTimeline(r)
+	t, err := Read(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

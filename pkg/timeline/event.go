@@ -1,20 +1,12 @@
-// Package observe records what was seen to change in a cluster, on one clock.
-//
-// It holds facts and no opinions: no threshold, milestone or verdict lives here.
-// Sources see changes and say so as Events; a Recorder puts the events of all
-// sources in one timeline file; package judge reads that file and nothing else.
-//
-// Two rules follow from that. What was not seen is a gap, never an absence: a
-// source that may have missed something emits a Gap event. And a time that a
-// server gave is kept beside the time at which the observer learned of it, so
-// that nobody has to guess which of the two a number is.
-package observe
+// Package timeline is what a record says: events, in one file, on one clock, with every word
+// that they may use. It knows neither who saw them nor what they mean, and needs the standard
+// library alone.
+package timeline
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -55,15 +47,9 @@ const (
 	TypeClockDrift = "ClockDrift"
 )
 
-// A Source emits events until ctx ends. It calls ready once, when it would not
-// miss a change any more. It returns nil when ctx ended, else why it gave up.
-type Source interface {
-	Run(ctx context.Context, ready func(), emit func(Event)) error
-}
-
-// A Node runs commands in one cluster node; standard error goes into the error.
-type Node interface {
-	Exec(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error
+// Equal says whether two events say the same; stamps may be of different zones.
+func (e Event) Equal(o Event) bool {
+	return e.At == o.At && e.Stamp.Equal(o.Stamp) && e.Source == o.Source && e.Type == o.Type && e.Object == o.Object && maps.Equal(e.Detail, o.Detail)
 }
 
 // eventJSON is the form of an Event on disk: one line, seconds as decimals.

@@ -1,4 +1,4 @@
-package observe
+package timeline
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ const header = `{"schema":"flatline.dev/timeline/v1","runID":"r1","start":"2026-
 const two = `{"at":1,"source":"run","type":"Phase","object":"setup"}` + "\n" + `{"at":2.5,"source":"audit","type":"update","object":"leases a"}` + "\n"
 
 func TestReadTimeline(t *testing.T) {
-	tl, err := ReadTimeline(strings.NewReader(header + two))
+	tl, err := Read(strings.NewReader(header + two))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestReadTimelineNamesTheBrokenLine(t *testing.T) {
 		"last, not torn":   {header + two + `{"at":3,"sou` + "\n", "line 4: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tl, err := ReadTimeline(strings.NewReader(tc.text))
+			tl, err := Read(strings.NewReader(tc.text))
 			if err == nil || !strings.Contains(err.Error(), tc.want) || tl != nil {
 				t.Errorf("got %+v, error %v, want one with %q", tl, err, tc.want)
 			}
@@ -59,7 +59,7 @@ func TestReadTimelineKeepsWhatIsWholeBeforeATornLine(t *testing.T) {
 	whole := header + two
 	last := len(header) + strings.Index(two, "\n") + 1
 	for cut := last; cut <= len(whole); cut++ {
-		tl, err := ReadTimeline(strings.NewReader(whole[:cut]))
+		tl, err := Read(strings.NewReader(whole[:cut]))
 		if err != nil {
 			t.Fatalf("cut at byte %d: %v", cut, err)
 		}
@@ -75,7 +75,7 @@ func TestReadTimelineKeepsWhatIsWholeBeforeATornLine(t *testing.T) {
 
 func TestReadTimelineReadsLongLines(t *testing.T) {
 	long := strings.Repeat("x", 1<<20-len(`{"at":1,"source":"run","type":"Witness","detail":{"seen":""}}`)-1)
-	tl, err := ReadTimeline(strings.NewReader(header + `{"at":1,"source":"run","type":"Witness","detail":{"seen":"` + long + `"}}` + "\n"))
+	tl, err := Read(strings.NewReader(header + `{"at":1,"source":"run","type":"Witness","detail":{"seen":"` + long + `"}}` + "\n"))
 	if err != nil || tl.Events[0].Detail["seen"] != long {
 		t.Errorf("a line of a megabyte: %v", err)
 	}
@@ -112,7 +112,7 @@ func TestReadTimelineWithinLimits(t *testing.T) {
 		"as many events as can be": {io.MultiReader(strings.NewReader(header), repeated(event, MaxEvents)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tl, err := ReadTimeline(tc.text)
+			tl, err := Read(tc.text)
 			if tc.want == "" && (err != nil || len(tl.Events) != MaxEvents) {
 				t.Errorf("error %v", err)
 			}
@@ -138,7 +138,7 @@ func TestReadTimelineFile(t *testing.T) {
 	z.Close()
 
 	for _, name := range []string{write("a.jsonl", []byte(header+two)), write("a.jsonl.gz", packed.Bytes())} {
-		tl, err := ReadTimelineFile(name)
+		tl, err := ReadFile(name)
 		if err != nil || len(tl.Events) != 2 {
 			t.Errorf("%s: %+v, %v", filepath.Base(name), tl, err)
 		}
@@ -149,7 +149,7 @@ func TestReadTimelineFile(t *testing.T) {
 		write("short.jsonl.gz", packed.Bytes()[:packed.Len()-9]),
 		write("packed.jsonl", packed.Bytes()),
 	} {
-		if _, err := ReadTimelineFile(name); err == nil || !strings.Contains(err.Error(), filepath.Base(name)) {
+		if _, err := ReadFile(name); err == nil || !strings.Contains(err.Error(), filepath.Base(name)) {
 			t.Errorf("%s: got error %v, want one that names the file", filepath.Base(name), err)
 		}
 	}
@@ -161,7 +161,7 @@ func FuzzReadTimeline(f *testing.F) {
 	f.Add([]byte(header + "\n"))
 	f.Add([]byte(strings.Replace(header, "/v1", "/v2", 1)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tl, err := ReadTimeline(bytes.NewReader(data))
+		tl, err := Read(bytes.NewReader(data))
 		if err != nil {
 			if !strings.Contains(err.Error(), "line ") {
 				t.Errorf("error names no line: %v", err)

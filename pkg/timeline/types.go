@@ -1,0 +1,61 @@
+package timeline
+
+// Types of events with source "run": what the run did. Stamp is the node's own time of the
+// change where there is one.
+const (
+	TypeInjected       = "Injected"       // the fault is in place
+	TypeMeasuring      = "Measuring"      // no fault: the measured part begins
+	TypeInstalled      = "Installed"      // object "certificate <node>": the run put one in its place; detail as in TypeCertificate
+	TypeKubeletStarted = "KubeletStarted" // object "node <name>"
+	TypeStruck         = "Struck"         // the fault came after the injection
+	TypeKubeletStopped = "KubeletStopped" // object "node <name>"
+	TypeStopped        = "Stopped"        // object "kube-controller-manager": its container ended
+	TypeReleased       = "Released"       // the fault was taken back before the undo
+	TypeUndone         = "Undone"
+	TypeRepaired       = "Repaired" // object "node <name>"
+)
+
+// Further types of events with source "run": what the run saw, and what became of it.
+const (
+	TypePhase         = "Phase"         // object is the phase that begins; "end" ends the last
+	TypeWitness       = "Witness"       // detail inPlace, biting ("true" or "false"), seen
+	TypeWitnessFailed = "WitnessFailed" // it could not look; detail why
+	TypeSetupFailed   = "SetupFailed"   // detail why
+	TypeStep          = "Step"          // an undo, repair or clean step was taken; object is the node, detail kind, what, and why if it failed
+	TypeStepFailed    = "StepFailed"    // an undo or repair step; detail why
+	TypeNotHealed     = "NotHealed"     // recovery did not come in time; detail why
+	TypeSnapshot      = "Snapshot"      // object is the node; detail when (before, after) and what was read
+	TypeDeadMan       = "DeadManFired"
+	TypeController    = "Controller" // object is the component; detail id (container) at one look
+	TypeCost          = "Cost"       // detail apiRequests, cpuSeconds, observeSeconds
+	TypeInterrupted   = "Interrupted"
+	TypeInjectFailed  = "InjectFailed" // detail why
+	TypeLookFailed    = "LookFailed"   // object is what could not be looked at
+)
+
+// Types of events of a Kubelet source.
+const (
+	// TypeProcess: the kubelet's process changed. Detail: pid (0 when there is
+	// none), restarts (by systemd), state (systemd's ActiveState, or frozen), and
+	// where there is none and systemd knows, exit (its code, or "signal-9"). Where one ended by
+	// itself, why holds the last errors that it wrote to its journal, a line each.
+	// Stamp is the time of the exit, or of the start; of the first look, and of a
+	// process that was frozen or thawed, it is that of the look, up to a second
+	// after the change.
+	TypeProcess = "Process"
+	// TypeCertificate: the certificate file changed. Stamp is when the link was made
+	// or the file written, whatever was later; it is the time of the look if the file
+	// is gone, or is older than the look before, put back with its own time. Detail: file (what the link
+	// points to) and, if it holds a certificate, cred (first 16 hex digits of its
+	// SHA-256, as in audit entries), serial, subject, issuer, notBefore, notAfter.
+	TypeCertificate = "Certificate"
+	// TypePace: the watching shell is there, and how promptly the machine let it work
+	// since the event before. Detail, in seconds: look (the longest time that it took to
+	// start one process and have its answer), late (by how much a rest of a second was
+	// exceeded).
+	TypePace = "Pace"
+)
+
+// CurrentCertificate is the link at which a kubelet keeps its client certificate
+// (client-go util/certificate/certificate_store.go).
+const CurrentCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
