@@ -250,6 +250,8 @@ type Timing struct {
 	G time.Duration // kube-controller-manager node-monitor-grace-period
 	P time.Duration // kube-controller-manager node-monitor-period
 	Q float64       // kube-controller-manager node-eviction-rate, nodes per second
+	F time.Duration // kubelet nodeStatusUpdateFrequency: its syncs of the node's status
+	R time.Duration // kubelet nodeStatusReportFrequency: its reports where nothing changes
 	// Unhealthy is kube-controller-manager unhealthy-zone-threshold, a share.
 	Unhealthy float64
 	// Large is true for a cluster above large-cluster-size-threshold, where a
@@ -276,6 +278,15 @@ func (c *Config) Timing() (Timing, error) {
 	if t.Q, err = strconv.ParseFloat(c.Flag("kube-controller-manager", "node-eviction-rate"), 64); err != nil || !(t.Q > 0) {
 		return t, fmt.Errorf("flag node-eviction-rate of kube-controller-manager: %q is not a positive rate", c.Flag("kube-controller-manager", "node-eviction-rate"))
 	}
+	t.F, t.R = 10*time.Second, 5*time.Minute // Kubernetes' defaults, where the fields were not read
+	for name, d := range map[string]*time.Duration{"nodeStatusUpdateFrequency": &t.F, "nodeStatusReportFrequency": &t.R} {
+		if c.Flag("kubelet", name) == "" {
+			continue
+		}
+		if *d, err = c.seconds("kubelet", name); err != nil {
+			return t, err
+		}
+	}
 	t.Unhealthy, t.Large = 0.55, len(c.Nodes) > 50 // Kubernetes' defaults, where the flags were not read
 	if v, err := strconv.ParseFloat(c.Flag("kube-controller-manager", "unhealthy-zone-threshold"), 64); err == nil {
 		t.Unhealthy = v
@@ -296,6 +307,19 @@ func (c *Config) Timing() (Timing, error) {
 // (component-helpers/apimachinery/lease/controller.go: JitterUntil, sliding).
 func (t Timing) I() time.Duration { return t.D*26/100 + requested }
 
+// Sync is the longest gap between two syncs of a kubelet's node status: 4 % of jitter
+// (kubelet.go: JitterUntil of syncNodeStatus with nodeStatusUpdateFrequency, 0.04, sliding).
+func (t Timing) Sync() time.Duration { return t.F * 104 / 100 }
+
+// Report is the longest gap between two status reports of a kubelet that has nothing new to
+// say: the first sync after nodeStatusReportFrequency (kubelet_node_status.go shouldPatchNodeStatus).
+func (t Timing) Report() time.Duration {
+	if t.F <= 0 {
+		return t.R
+	}
+	return max(1, (t.R+t.F-1)/t.F) * t.Sync()
+}
+
 // requested is what the request for a renewal may take on any machine.
 const requested = 500 * time.Millisecond
 
@@ -314,10 +338,12 @@ func (t Timing) Whole() time.Duration {
 }
 
 // Flaps says why healthy nodes will flap between Ready and Unknown with these flags;
-// empty where they need not. Whoever renews too seldom is given up in between.
+// empty where they need not. The controller hears a node by its Lease and by its status
+// reports, and gives it up when both come too seldom (node_lifecycle_controller.go
+// tryUpdateNodeHealth: probeTimestamp).
 func (t Timing) Flaps() string {
 	renew := t.D * 26 / 100
-	if t.G > renew {
+	if t.G > renew || t.R > 0 && t.G > t.Report() {
 		return ""
 	}
 	return fmt.Sprintf("node-monitor-grace-period %s is not longer than the Lease renew interval of up to %s: healthy nodes will flap between Ready and Unknown",

@@ -107,7 +107,7 @@ func TestTimingNamesTheFlagThatIsWrong(t *testing.T) {
 func TestTimingOfFlags(t *testing.T) {
 	c := testConfig("v1.33.13")
 	got, err := c.Timing()
-	if want := (Timing{D: 40 * time.Second, G: 50 * time.Second, P: 5 * time.Second, Q: 0.1, Unhealthy: 0.55}); err != nil || got != want {
+	if want := (Timing{D: 40 * time.Second, G: 50 * time.Second, P: 5 * time.Second, Q: 0.1, F: 10 * time.Second, R: 5 * time.Minute, Unhealthy: 0.55}); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	if got.I() != 10900*time.Millisecond || got.Pass() != 5050*time.Millisecond {
@@ -123,16 +123,21 @@ func TestTimingOfFlags(t *testing.T) {
 
 func TestTimingWarnsWhenHealthyNodesWouldFlap(t *testing.T) {
 	for _, tc := range []struct {
-		d, g time.Duration
-		warn bool
+		d, g, r time.Duration
+		warn    bool
 	}{
-		{40 * time.Second, 50 * time.Second, false},
-		{40 * time.Second, 10400 * time.Millisecond, true}, // G = 0.26 D: not longer
-		{40 * time.Second, 10401 * time.Millisecond, false},
-		{8 * time.Second, 2 * time.Second, true},
-		{200 * time.Second, 50 * time.Second, true},
+		{40 * time.Second, 50 * time.Second, 0, false},
+		{40 * time.Second, 10400 * time.Millisecond, 0, true}, // G = 0.26 D: not longer
+		{40 * time.Second, 10401 * time.Millisecond, 0, false},
+		{8 * time.Second, 2 * time.Second, 5 * time.Minute, true},
+		{200 * time.Second, 50 * time.Second, 0, true},
+		// A status report is a heartbeat too: with F = 1 s and reports as often.
+		{40 * time.Second, 5 * time.Second, time.Second, false},
+		{40 * time.Second, 1040 * time.Millisecond, time.Second, true},
+		{40 * time.Second, 5 * time.Second, 4500 * time.Millisecond, true}, // in the fifth sync
+		{40 * time.Second, 5201 * time.Millisecond, 4500 * time.Millisecond, false},
 	} {
-		w := Timing{D: tc.d, G: tc.g}.Warnings()
+		w := Timing{D: tc.d, G: tc.g, F: time.Second, R: tc.r}.Warnings()
 		if (len(w) > 0) != tc.warn {
 			t.Errorf("D=%v G=%v: warnings %q", tc.d, tc.g, w)
 		}
@@ -174,5 +179,24 @@ func TestSameValue(t *testing.T) {
 		if got := SameValue(c.a, c.b); got != c.want {
 			t.Errorf("%q and %q: %v", c.a, c.b, got)
 		}
+	}
+}
+
+// A kubelet's syncs have 4 % of jitter, and a report waits for a sync.
+func TestSyncsAndReports(t *testing.T) {
+	for _, tc := range []struct{ f, r, sync, report time.Duration }{
+		{10 * time.Second, 5 * time.Minute, 10400 * time.Millisecond, 312 * time.Second},
+		{20 * time.Second, 20 * time.Second, 20800 * time.Millisecond, 20800 * time.Millisecond},
+		{20 * time.Second, time.Second, 20800 * time.Millisecond, 20800 * time.Millisecond},
+		{time.Second, 1500 * time.Millisecond, 1040 * time.Millisecond, 2080 * time.Millisecond},
+	} {
+		if tim := (Timing{F: tc.f, R: tc.r}); tim.Sync() != tc.sync || tim.Report() != tc.report {
+			t.Errorf("F = %v, R = %v: %v, %v; want %v, %v", tc.f, tc.r, tim.Sync(), tim.Report(), tc.sync, tc.report)
+		}
+	}
+	c := testConfig("v1.37.2")
+	c.Flags["kubelet"]["nodeStatusUpdateFrequency"] = Flag{Value: "soon"}
+	if _, err := c.Timing(); err == nil || !strings.Contains(err.Error(), "nodeStatusUpdateFrequency") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -297,6 +297,18 @@ func TestWindowsOfKubeletFaults(t *testing.T) {
 			t.Errorf("a time-out of %s: %s, want %s", timeout, w, want)
 		}
 	}
+	// What waits for a kubelet's next sync waits for nodeStatusUpdateFrequency and 4 %.
+	const touched = `{"type":"csr-denied","certificate":{"mint":"40s"},"release":{"after":"CSRCreated","touch":true}}`
+	for _, tc := range []struct{ frequency, fault, milestone, want string }{
+		{"10s", touched, ReadyTrue, "[0, 11.9]"}, {"20s", touched, ReadyTrue, "[0, 22.3]"}, {"1m", touched, ReadyTrue, "[0, 63.9]"},
+		{"20s", notReady, ReadyFalse, "[120, 141.8]"}, {"20s", notReady, ReadyTrue, "[0, 42.8]"}, {"4s", notReady, ReadyTrue, "[0, 9.52]"},
+	} {
+		cfg := testConfig("v1.37.2")
+		cfg.Flags["kubelet"]["nodeStatusUpdateFrequency"] = Flag{tc.frequency, "configz"}
+		if w := foldOf(t, cfg, tc.fault, injected(5)).windowOf(Key{tc.milestone, "w1", ""}).rounded(); w.String() != tc.want {
+			t.Errorf("%s with syncs every %s: %s, want %s", tc.milestone, tc.frequency, w, tc.want)
+		}
+	}
 }
 
 // A kubelet asks with what lies on its disk, and does all else with what it has in

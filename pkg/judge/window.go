@@ -270,13 +270,13 @@ func (f *Fold) windowOf(k Key) Window {
 		return derived(RepairDone, "start of the kubelet", Interval{Min: 0, Max: 6}).takes(starting, 6)
 	case ReadyTrue: // kubelet.go: fastStatusUpdateOnce
 		if f.fault.heals() && f.fault.Effect == EffectSilent {
-			return derived(FaultReleased, "the first sync may still find the runtime down, the next comes 10 to 10.4 s later", Interval{Min: 0, Max: 22}).takes(acting, 1)
+			return derived(FaultReleased, "the first sync may still find the runtime down, the next comes "+t.syncs()+" later", Interval{Min: 0, Max: t.twoSyncs()}).takes(acting, 1)
 		}
 		if f.fault.heals() && f.fault.Effect == EffectNotReady {
 			return f.ready(k.Node)
 		}
 		if f.fault.heals() { // kubelet_node_status.go: its watch of the node lives on
-			return derived(CSRIssued, "the kubelet sees that it is Unknown and reports at the next sync, every 10 to 10.4 s", Interval{Min: 0, Max: 11.9}).takes(acting, 1.5)
+			return derived(CSRIssued, "the kubelet sees that it is Unknown and reports at the next sync, every "+t.syncs(), Interval{Min: 0, Max: t.Sync().Seconds() + 1.5}).takes(acting, 1.5)
 		}
 		return derived(RepairDone, "start of the kubelet, first status report", Interval{Min: 0, Max: 7}).takes(starting, 7)
 	case TaintsGone:
@@ -473,7 +473,7 @@ func (f *Fold) afterController(node string) (Window, bool) {
 const runtimeDown, runtimeAsked = 30, 5
 
 // saysNotReady is when a kubelet whose container runtime does not answer says that
-// it is not ready. It reports every 10 to 10.4 s, and before that asks the runtime
+// it is not ready. It reports with each sync, and before that asks the runtime
 // for its version: that takes until the request times out (kubelet/nodestatus
 // VersionInfo), and the condition is made after it.
 func (f *Fold) saysNotReady(node string) Window {
@@ -486,22 +486,31 @@ func (f *Fold) saysNotReady(node string) Window {
 	if err != nil {
 		timeout = 2 * time.Minute
 	}
-	t := timeout.Seconds()
+	t, sync := timeout.Seconds(), f.tim.Sync().Seconds()
 	down := float64(runtimeDown - runtimeAsked)
-	w.Intervals = []Interval{{Min: max(t, down), Max: max(t+10.4, runtimeDown+t+10.4) + 1}}
+	w.Intervals = []Interval{{Min: max(t, down), Max: runtimeDown + t + sync + 1}}
 	if t > runtimeDown { // the first report after it finds it down
-		w.Intervals[0].Max = t + 10.4 + 1
+		w.Intervals[0].Max = t + sync + 1
 	}
-	w.Why = fmt.Sprintf("the next report, after up to 10.4 s, waits %s for the runtime's version", Duration(timeout))
+	w.Why = fmt.Sprintf("the next report, after up to %.1f s, waits %s for the runtime's version", sync, Duration(timeout))
 	return w.takes(acting, 1)
 }
 
 // ready is when a kubelet says so whose container runtime answers again: the
 // request that hangs is answered at once, else the next report.
 func (f *Fold) ready(node string) Window {
-	return Window{Class: Derived, after: Key{Name: FaultReleased, Node: node}, Intervals: []Interval{{Min: 0, Max: 22}},
-		Why: "what hangs is answered, the runtime is asked within 5 s, the next report comes up to 10.4 s later"}.takes(acting, 1)
+	return Window{Class: Derived, after: Key{Name: FaultReleased, Node: node}, Intervals: []Interval{{Min: 0, Max: f.tim.twoSyncs()}},
+		Why: fmt.Sprintf("what hangs is answered, the runtime is asked within 5 s, the next report comes up to %.1f s later", f.tim.Sync().Seconds())}.takes(acting, 1)
 }
+
+// syncs says how far apart a kubelet's syncs of its status are: "10 to 10.4 s".
+func (t Timing) syncs() string {
+	return fmt.Sprintf("%.4g to %.4g s", t.F.Seconds(), t.Sync().Seconds())
+}
+
+// twoSyncs is how long it takes, in seconds, where the first sync may still find what was,
+// and what the reports take.
+func (t Timing) twoSyncs() float64 { return 2*t.Sync().Seconds() + 1.2 }
 
 // backdated is by how much the signer puts NotBefore before the time of issue
 // (controller/certificates/authority/policies.go).
