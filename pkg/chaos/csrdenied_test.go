@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -404,12 +405,15 @@ func TestCrashPoints(t *testing.T) {
 		}
 		return n
 	}
+	var mu sync.Mutex // nodes are armed at once
 	var points []string
 	look := func(where string) func(context.Context, string) (string, error) {
 		return func(ctx context.Context, script string) (string, error) {
 			if file == "" { // staging
 				return now(ctx, script)
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			k := kinds()
 			switch {
 			case strings.Contains(script, "systemctl enable"):
@@ -420,7 +424,7 @@ func TestCrashPoints(t *testing.T) {
 				points = append(points, "install "+where)
 			}
 			if k["clean"] != 3 || k["undo"] != 5 || k["repair"] != 4 {
-				t.Errorf("%s: on disk are %v", points[len(points)-1], k)
+				t.Errorf("after %q: on disk are %v", points, k)
 			}
 			return now(ctx, script)
 		}
