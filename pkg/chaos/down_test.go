@@ -306,7 +306,7 @@ func TestNodePaused(t *testing.T) {
 	are("released", false, false)
 
 	undo := f.Undo(target)
-	want := []Step{{Desc: "letting the node go on", On: "c1-worker2", Do: "unpause"}, {Desc: "letting the node go on", On: "c1-worker3", Do: "unpause"}}
+	want := []Step{{Desc: "unpausing the node", On: "c1-worker2", Do: "unpause"}, {Desc: "unpausing the node", On: "c1-worker3", Do: "unpause"}}
 	if !slices.Equal(undo, want) {
 		t.Errorf("steps %+v, want %+v", undo, want)
 	}

@@ -18,7 +18,7 @@ type nodePaused struct {
 func (f *nodePaused) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "letting the node go on", On: n.Name, Do: "unpause"})
+		steps = append(steps, Step{Desc: "unpausing the node", On: n.Name, Do: "unpause"})
 	}
 	return steps
 }

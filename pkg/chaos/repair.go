@@ -197,7 +197,11 @@ var ErrGone = errors.New("the cluster is gone")
 // Examine reads the journal in a run's folder and finds the cluster. The error wraps ErrGone
 // if there is none.
 func Examine(ctx context.Context, dir string) (*Patient, error) {
-	file := filepath.Join(dir, "journal.jsonl")
+	real, err := filepath.EvalSymlinks(dir) // "latest" may come to mean another run meanwhile
+	if err != nil {
+		return nil, fmt.Errorf("healing %s: %w", dir, err)
+	}
+	file := filepath.Join(real, "journal.jsonl")
 	f, err := safely.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("healing %s: %w", dir, err)

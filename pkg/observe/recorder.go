@@ -231,7 +231,10 @@ func (r *Recorder) Close() error {
 	if r.file == nil {
 		return r.err
 	}
-	err := errors.Join(r.err, r.out.Flush(), r.file.Sync(), r.file.Close())
+	err := errors.Join(r.out.Flush(), r.file.Sync(), r.file.Close())
 	r.file, r.out = nil, nil
+	if r.err != nil { // the others say the same
+		return r.err
+	}
 	return err
 }
