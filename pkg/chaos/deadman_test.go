@@ -230,3 +230,31 @@ func TestScriptsParse(t *testing.T) {
 	parses(t, "snapshot", snapshotScript)
 	parses(t, "install", installScript("spare.pem", "flatline-spare.pem"))
 }
+
+// The engine may give a node another address when it restarts, which kind writes into the
+// node's files: that is not for a run to take back.
+func TestSnapshotKnowsNoAddress(t *testing.T) {
+	read := func(ip, port string) string {
+		n := newShellNode(t)
+		n.stub("hostname", "echo "+ip+" 10.244.0.1")
+		n.must(os.MkdirAll(n.path("etc/manifests"), 0o755))
+		n.write("etc/kubelet.conf", "server: https://"+ip+":"+port+"\n")
+		n.write("etc/manifests/etcd.yaml", "- --listen-client-urls=https://"+ip+":2379, peer 172.18.0.33\n")
+		var of []string
+		for line := range strings.Lines(n.run(snapshotScript)) {
+			if strings.HasPrefix(line, "kubeconfig=") || strings.HasPrefix(line, "manifests=") {
+				of = append(of, line)
+			}
+		}
+		if len(of) != 2 {
+			t.Errorf("read %q", of)
+		}
+		return strings.Join(of, "")
+	}
+	if one, other := read("172.18.0.3", "6443"), read("172.18.0.4", "6443"); one != other {
+		t.Errorf("another address: %q and %q", one, other)
+	}
+	if one, other := read("172.18.0.3", "6443"), read("172.18.0.3", "6444"); one == other {
+		t.Errorf("another port is not seen: %q", one)
+	}
+}

@@ -82,10 +82,12 @@ func repairSteps(t *Target) []Step {
 	return steps
 }
 
-// snapshotScript prints what a run must leave as it found it in a node.
+// snapshotScript prints what a run must leave as it found it in a node. A node may have got
+// another address since, by a restart of the engine: kind puts that into its files.
 const snapshotScript = `
+own=$(for ip in $(hostname -I); do printf 's/\\b%s\\b/IP/g;' "${ip//./\\.}"; done)
 echo kubelet=$(systemctl is-active kubelet)
-echo kubeconfig=$(sha256sum < /etc/kubernetes/kubelet.conf | cut -c1-16)
+echo kubeconfig=$(sed "$own" /etc/kubernetes/kubelet.conf | sha256sum | cut -c1-16)
 echo bootstrap=$([ -e /etc/kubernetes/bootstrap-kubelet.conf ] && echo present || echo absent)
 echo dropins=$(cd /etc/systemd/system/kubelet.service.d && ls | tr '\n' ' ')
 echo config=$(sha256sum < /var/lib/kubelet/config.yaml | cut -c1-16)
@@ -96,7 +98,7 @@ echo beside=$(cd /var/lib/kubelet && ls -d pki.* 2>/dev/null)
 echo link=$([ -L /var/lib/kubelet/pki/kubelet-client-current.pem ] && [ -e /var/lib/kubelet/pki/kubelet-client-current.pem ] && echo good || echo bad)
 echo ours=$(ls /var/lib/kubelet/pki | grep -c '^flatline-')
 echo pending=$([ -e /var/lib/kubelet/pki/kubelet-client-updated.pem ] && echo present || echo absent)
-echo manifests=$(cd /etc/kubernetes/manifests 2>/dev/null && sha256sum * 2>/dev/null | sha256sum | cut -c1-16)
+echo manifests=$(cd /etc/kubernetes/manifests 2>/dev/null && for f in *; do echo "$f"; sed "$own" "$f"; done 2>/dev/null | sha256sum | cut -c1-16)
 echo frozen=$(ps -eo stat= | grep -c '^T')
 echo staged=$(ls /var/lib/flatline 2>/dev/null | tr '\n' ' ')
 echo timers=$(systemctl list-units --all --no-legend 'flatline-*' | wc -l)
