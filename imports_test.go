@@ -19,6 +19,7 @@ var mayImport = map[string][]string{
 	"experiments":      {},
 	"internal/cli":     {"experiments", "internal/compare", "internal/safely", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/timeline"},
 	"internal/compare": {"pkg/judge"},
+	"internal/golden":  {},
 	"internal/safely":  {},
 	"internal/record":  {"internal/safely", "pkg/judge", "pkg/timeline"},
 	"internal/report":  {"internal/compare", "internal/safely", "pkg/judge", "pkg/timeline"},

@@ -5,15 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/internal/record"
 	"github.com/flatline-chaos/flatline/internal/report"
 	"github.com/flatline-chaos/flatline/pkg/judge"
@@ -61,8 +60,6 @@ func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files")
-
 // What today's rules say of every run on record is a file, so that a rule that changes
 // shows what it changes: one line for each verdict, with its value and window.
 func TestVerdictsOfRecordedRuns(t *testing.T) {
@@ -89,19 +86,7 @@ func TestVerdictsOfRecordedRuns(t *testing.T) {
 			fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", run.RunID, strings.TrimPrefix(r.Node, run.Cluster+"-"), r.Title(), from, seconds, window, r.Verdict)
 		}
 	}
-	const file = "docs/evidence/verdicts.tsv"
-	if *update {
-		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(want, b.Bytes()) {
-		t.Errorf("verdicts or windows of recorded runs have changed: go test . -run %s -update, then look at what git diff says of %s", t.Name(), file)
-	}
+	golden.Lines(t, "docs/evidence/verdicts.tsv", b.String())
 }
 
 // What is judged of every run on record is the same to the byte, so that a change of shape
@@ -119,25 +104,7 @@ func TestRecordedRunsAreJudgedTheSameToTheByte(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(run), filepath.ToSlash(rec.File))
 	}
-	const file = "testdata/judged.sha256"
-	if *update {
-		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := strings.Split(string(want), "\n")
-	for line := range strings.Lines(b.String()) {
-		if line = strings.TrimSpace(line); !slices.Contains(known, line) {
-			t.Errorf("%s is judged otherwise than before: go test . -run %s -update, if that is meant", line[66:], t.Name())
-		}
-	}
-	if !t.Failed() && string(want) != b.String() {
-		t.Errorf("%s lists other records than there are: go test . -run %s -update", file, t.Name())
-	}
+	golden.Lines(t, "testdata/judged.sha256", b.String())
 }
 
 // The picture and the table of the README are of one run on record.

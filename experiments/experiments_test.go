@@ -4,21 +4,17 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/flatline-chaos/flatline/experiments"
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // What an experiment comes to in a profile is the same to the byte, however its file says
 // it: records name it, and a sweep finds its runs by it.
@@ -41,25 +37,7 @@ func TestResolvedTheSameToTheByte(t *testing.T) {
 			fmt.Fprintf(&b, "%x  %s %s\n", sha256.Sum256(resolved), name, profile)
 		}
 	}
-	const file = "testdata/resolved.sha256"
-	if *update {
-		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := strings.Split(string(want), "\n")
-	for line := range strings.Lines(b.String()) {
-		if line = strings.TrimSpace(line); !slices.Contains(known, line) {
-			t.Errorf("%s comes to something else than before: go test ./experiments -run %s -update, if that is meant", line[66:], t.Name())
-		}
-	}
-	if !t.Failed() && string(want) != b.String() {
-		t.Errorf("%s lists other experiments than there are: go test ./experiments -run %s -update", file, t.Name())
-	}
+	golden.Lines(t, "testdata/resolved.sha256", b.String())
 }
 
 // Every experiment loads in every profile it has.
