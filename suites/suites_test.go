@@ -31,7 +31,7 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
-// Limits that end what hangs, far above what the slowest machine takes: no clock of ours
+// Limits that end what hangs, far above what the slowest machine takes: no clock of flatline's
 // decides whether a spec passes.
 const (
 	hangTimeout = 6 * time.Hour

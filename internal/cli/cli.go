@@ -136,7 +136,7 @@ func catch(ctx context.Context, stderr io.Writer) (_ context.Context, stop func(
 	return ctx, func() { signal.Stop(signals); signal.Stop(pipes); close(signals); cancel() }
 }
 
-// tell says something to whoever sends signals, who is not waited for longer than a second: the
+// tell says something to anybody who sends signals, who is not waited for longer than a second: the
 // terminal may be stopped.
 func tell(stderr io.Writer, text string) {
 	told := make(chan struct{})

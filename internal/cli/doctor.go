@@ -385,7 +385,7 @@ func netemThere(kernel string) bool {
 	return false
 }
 
-// units are those of ours on this machine, where systemd is.
+// units are those of flatline's on this machine, where systemd is.
 func units(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -55,7 +55,7 @@ func middle(w *judge.Window) *float64 {
 	return &mid
 }
 
-// totals are the milestones whose time since the injection matters to whoever tunes.
+// totals are the milestones whose time since the injection matters to anybody who tunes.
 var totals = []string{judge.ReadyUnknown, judge.NoExecuteTainted, judge.PodEvicted}
 
 // ofInjection takes a milestone since the injection. Its model is the sum of those of

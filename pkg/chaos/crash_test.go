@@ -78,7 +78,7 @@ case "$*" in
 "get nodes "*) for n in $WORLD/nodes/*; do ready ${n##*/} && echo -n "${n##*/} Ready; "; done;;
 *) echo "kubectl $*" >&2; return 1;;
 esac`,
-	// As time passes a kubelet with a certificate of ours asks for another, and gets
+	// As time passes a kubelet with a certificate of flatline's asks for another, and gets
 	// it where the binding lets it. By then the short one has expired.
 	"sleep": `
 : > $WORLD/looked
@@ -415,7 +415,7 @@ func TestEveryCrashPoint(t *testing.T) {
 					}
 				}
 			}
-			// Whoever heals may be killed too: with all broken, and with all repaired.
+			// Anybody who heals may be killed too: with all broken, and with all repaired.
 			for _, i := range []int{undo, clean} {
 				lines := live[i].lines
 				var healing []stop

@@ -205,7 +205,7 @@ func Load(fsys fs.FS, name, profile string) (*Experiment, error) {
 	return Parse(file, data, profile)
 }
 
-// MaxFile is how many bytes an experiment's file may have; the longest of ours has 4 kB.
+// MaxFile is how many bytes an experiment's file may have; the longest of flatline's has 4 kB.
 const MaxFile = 1 << 20
 
 // Parse reads an experiment and applies a profile. file is for messages; the base

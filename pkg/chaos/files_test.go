@@ -156,7 +156,7 @@ func (n *shellNode) fails(command string) {
 	n.write("fail", strings.ReplaceAll(command, "HOME", n.root))
 }
 
-// renewedLater is the Lease of a node that has been renewed whoever asks.
+// renewedLater is the Lease of a node that has just been renewed, no matter when it is read.
 func renewedLater(node string) *coordv1.Lease {
 	at := metav1.NewMicroTime(time.Now().Add(time.Hour))
 	return &coordv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: node}, Spec: coordv1.LeaseSpec{RenewTime: &at}}

@@ -254,7 +254,7 @@ func (r *Record) check(line int) error {
 	return nil
 }
 
-// stepDeadline is how long whoever asked for a step waits for it: longer than the node lets
+// stepDeadline is how long anybody who asked for a step waits for it: longer than the node lets
 // it wait for its turn and work.
 const stepDeadline = 5 * time.Minute
 

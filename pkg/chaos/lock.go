@@ -45,7 +45,7 @@ func lockCluster(name string) (*Lock, error) {
 	return l, nil
 }
 
-// lockFile takes the part of the lock that this user's processes see. Whoever looks
+// lockFile takes the part of the lock that this user's processes see. Anybody who looks
 // whether it is free has it for an instant: so it is tried again.
 func lockFile(name string) (*Lock, error) {
 	dir, err := cacheFolder()
@@ -122,14 +122,14 @@ func owner() string {
 	return fmt.Sprintf("%d@%x", os.Getuid(), sha256.Sum256([]byte(string(id)+"\n"+host)))[:24]
 }
 
-// A Kept is a cluster of ours, or what is left of one.
+// A Kept is a cluster that flatline made, or what is left of one.
 type Kept struct {
 	cluster.Info
 	Own  bool   // this user made it on this machine
 	Busy string // who is, or may be, at work on it; "" if nobody is
 }
 
-// Clusters lists our clusters at the engine, whoever made them. What cannot be looked at
+// Clusters lists our clusters at the engine, no matter who made them. What cannot be looked at
 // counts as at work.
 func Clusters(ctx context.Context) ([]Kept, error) {
 	infos, err := cluster.List(ctx)
@@ -148,7 +148,7 @@ func Clusters(ctx context.Context) ([]Kept, error) {
 }
 
 // busy says why somebody is, or may be, at work on it. The lock's file is where the
-// cluster says that its maker has it; the sign at the engine is for whoever came later.
+// cluster says that its maker has it; the sign at the engine is for anybody who came later.
 func (k Kept) busy(ctx context.Context) (string, error) {
 	free := false // the maker is known to be gone
 	if cache, ok := k.cache(); ok {
@@ -173,7 +173,7 @@ func (k Kept) cache() (string, bool) {
 	return k.Cache, k.Own && filepath.IsAbs(k.Cache) && filepath.Base(k.Cache) == "flatline"
 }
 
-// Delete deletes a cluster of ours and its kubeconfig, unless somebody is at work on it.
+// Delete deletes a cluster that flatline made and its kubeconfig, unless somebody is at work on it.
 func (k Kept) Delete(ctx context.Context) error {
 	if k.Busy != "" {
 		return fmt.Errorf("deleting cluster %s: %w: %s", k.Name, ErrBusy, k.Busy)

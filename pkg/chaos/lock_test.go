@@ -61,7 +61,7 @@ func only(t *testing.T) Kept {
 	return list[0]
 }
 
-// A cluster whose lock is held is at work, whatever cache folder whoever asks has.
+// A cluster whose lock is held is at work, whatever cache folder the one who asks has.
 func TestClustersSeeTheLockOfTheirMaker(t *testing.T) {
 	const name = "flatline-aa11bb22"
 	cache := inCache(t)

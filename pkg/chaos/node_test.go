@@ -73,7 +73,7 @@ func needLinux(t testing.TB) {
 }
 
 // standIn puts a stand-in for a command into a folder. It is a function of each bash
-// that has the environment of that folder, so that a call takes no process; whoever
+// that has the environment of that folder, so that a call takes no process; anybody who
 // looks for a program, as xargs and timeout do, finds one that calls the function.
 // Nothing that can be run is ever written: a process that another test makes at that
 // moment would have it open, and what is open for writing cannot be run. The options

@@ -18,7 +18,7 @@ import (
 	"github.com/flatline-chaos/flatline/experiments"
 )
 
-// Whoever undoes is not alone: a timer, two people, a runner that was thought dead. So every
+// Anybody who undoes is not alone: a timer, two people, a runner that was thought dead. So every
 // fault is taken back and repaired by two at once, again and again, and then the cluster is
 // healed: it is as it was before, whatever came before what.
 //

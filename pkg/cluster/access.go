@@ -15,7 +15,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// WriteKubeconfig asks the control plane of a cluster of ours for its administrator's
+// WriteKubeconfig asks the control plane of a cluster that flatline made for its administrator's
 // access and writes it into a private file, mode 0600, in the place of what is there.
 // Only certificates and a key are taken over, and the server is the port that the engine
 // has published on this machine.

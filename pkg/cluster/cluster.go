@@ -42,7 +42,7 @@ type Spec struct {
 
 	Kubeconfig string // private file that Create writes, mode 0600; it must not exist
 
-	// Who made it, where, and what for: labels for whoever lists clusters, "" for nothing.
+	// Who made it, where, and what for: labels for anybody who lists clusters, "" for nothing.
 	Owner string // a user on a machine
 	Cache string // folder of theirs in which it has its lock and its kubeconfig
 	For   string // what goes on using it, beyond one run
@@ -63,7 +63,7 @@ type Cluster struct {
 	rest       *rest.Config
 }
 
-// ErrNotFound says that there is no cluster of ours with that name.
+// ErrNotFound says that there is no cluster of flatline's with that name.
 var ErrNotFound = errors.New("no cluster of ours has that name")
 
 // Limits that end what hangs, far above what the slowest machine takes.
@@ -261,7 +261,7 @@ func (e *statusError) Error() string {
 
 // Open finds a cluster that Create made, maybe in another process. With an empty
 // kubeconfig it does without the API: REST is nil then, and the control plane may be
-// down. The error is ErrNotFound if there is no such cluster, or no such cluster of ours.
+// down. The error is ErrNotFound if there is no such cluster, or no such cluster of flatline's.
 func Open(ctx context.Context, name, kubeconfig string) (*Cluster, error) {
 	c, err := open(ctx, name, kubeconfig)
 	if err != nil {
@@ -331,7 +331,7 @@ func (c *Cluster) Delete(ctx context.Context) error {
 	return nil
 }
 
-// Delete removes the containers, volumes and image of a cluster of ours. It is no
+// Delete removes the containers, volumes and image of a cluster that flatline made. It is no
 // error if they are gone. A file that was made immutable inside a node keeps its volume
 // from being removed: undo such a fault first.
 func Delete(ctx context.Context, name string) error {
@@ -399,7 +399,7 @@ type Info struct {
 	control           string    // container of the control plane, "" if there is none
 }
 
-// List returns the clusters of ours, and what is left of one, by name.
+// List returns the clusters of flatline's, and what is left of one, by name.
 func List(ctx context.Context) ([]Info, error) {
 	there, err := find(ctx, "")
 	if err != nil {
@@ -445,7 +445,7 @@ func infos(there []container, images []runImage) []Info {
 	return list
 }
 
-// container is a container of ours, by its labels.
+// container is a container of flatline's, by its labels.
 type container struct {
 	name, role, cluster string // role is kind's, "" if kind did not make it
 	labels              map[string]string
@@ -454,12 +454,12 @@ type container struct {
 
 func (c container) label(name string) string { return c.labels[name] }
 
-// labels are those of ours that containers are asked for.
+// labels are those of flatline's that containers are asked for.
 var labels = []string{labelRun, labelVersion, labelFlags, labelImage, labelImageID, labelOwner, labelCache, labelFor}
 
-// find returns the containers of one cluster of ours, or of all if name is "".
+// find returns the containers of one cluster of flatline's, or of all if name is "".
 //
-// A container has the labels of its image: whoever starts one from the image of a run for
+// A container has the labels of its image: anybody who starts one from the image of a run for
 // a look has ours on it too. So those count only that kind says are nodes of that cluster, and
 // the one that the image is made from.
 func find(ctx context.Context, name string) ([]container, error) {

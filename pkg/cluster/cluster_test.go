@@ -49,7 +49,7 @@ func line(name, role, kindCluster, cluster string, labels ...string) string {
 	return string(text)
 }
 
-// Whoever has labels of ours on a container by its image, or odd characters in them, is left
+// Anybody who has labels of flatline's on a container by its image, or odd characters in them, is left
 // alone and disturbs nothing.
 func TestFind(t *testing.T) {
 	dir := stubDocker(t, `cat $stub/ps`)

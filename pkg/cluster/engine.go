@@ -74,10 +74,10 @@ func askEngine(ctx context.Context) (Engine, error) {
 	}, nil
 }
 
-// NodeImage is a node image that a recipe of ours made.
+// NodeImage is a node image that a recipe of flatline's made.
 type NodeImage struct{ Ref, ID string }
 
-// NodeImages returns the node images that recipes of ours made, by name.
+// NodeImages returns the node images that recipes of flatline's made, by name.
 func NodeImages(ctx context.Context) ([]NodeImage, error) {
 	out, err := docker(ctx, nil, "image", "ls", "--no-trunc", "--filter", "label="+labelRecipe, "--format", "[{{json .Tag}},{{json .ID}}]", "flatline/node")
 	if err != nil {
@@ -95,7 +95,7 @@ func NodeImages(ctx context.Context) ([]NodeImage, error) {
 	return images, nil
 }
 
-// Strays returns the containers that carry a label of ours and are no part of a cluster:
+// Strays returns the containers that carry a label of flatline's and are no part of a cluster:
 // the watch over a node that is paused, and what somebody started from the image of a run.
 func Strays(ctx context.Context) ([]string, error) {
 	var strays []string

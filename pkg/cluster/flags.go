@@ -39,7 +39,7 @@ func Planned(kubernetes string, set map[string]map[string]string) map[string]map
 		}
 	}
 	if f, ok := set["kubelet"]["nodeStatusUpdateFrequency"]; ok {
-		// Whoever sets the one moves the other (pkg/kubelet/apis/config/v1beta1/defaults.go,
+		// Anybody who sets the one moves the other (pkg/kubelet/apis/config/v1beta1/defaults.go,
 		// SetDefaults_KubeletConfiguration).
 		plan["kubelet"]["nodeStatusReportFrequency"] = Flag{f, origin}
 	}

@@ -59,7 +59,7 @@ func InPlace(created, flags map[string]map[string]string) error {
 //   - kube-controller-manager leads and has begun to monitor every node. A new process
 //     would wait for the Lease of the old one to run out (leader-elect-lease-duration); that
 //     is deleted once the old one is gone, as one that ends in order would give it up.
-//   - An API server that restarts cuts all watches, and whoever lists again backs off for up
+//   - An API server that restarts cuts all watches, and anybody who lists again backs off for up
 //     to a minute (client-go tools/cache/reflector.go): kubelets and
 //     kube-controller-manager are restarted with it.
 //
@@ -358,7 +358,7 @@ func (s *setter) kubelet(ctx context.Context, n *Node, fields map[string]string)
 	if err != nil {
 		return err
 	}
-	// systemctl returns when the old process is gone: whoever answers now is the new one.
+	// systemctl returns when the old process is gone: anybody who answers now is the new one.
 	return s.until(ctx, "it to tell them", func(ctx context.Context) error {
 		if out, err := n.output(ctx, "systemctl", "show", "kubelet", "--property", "NRestarts", "--value"); err == nil && strings.TrimSpace(out) != "0" {
 			log, err := n.output(ctx, "journalctl", "--unit", "kubelet", "--no-pager", "--output", "cat", "--lines", "400")

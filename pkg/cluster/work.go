@@ -13,7 +13,7 @@ import (
 )
 
 // Whether a cluster is at work is known where the cluster is: a file in the container of
-// its control plane, touched for as long as somebody holds it. Whoever can reach the engine
+// its control plane, touched for as long as somebody holds it. Anybody who can reach the engine
 // can read it, in a container that is stopped as well.
 const (
 	signFile  = "/etc/flatline/at-work"

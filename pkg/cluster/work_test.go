@@ -49,7 +49,7 @@ func put(t *testing.T, dir, name string, content []byte) {
 	}
 }
 
-// Whether somebody is at work is read at the engine, by its clock, and without a file of ours.
+// Whether somebody is at work is read at the engine, by its clock, and without a file of flatline's.
 func TestAtWork(t *testing.T) {
 	noon := time.Date(2026, 12, 3, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {

@@ -246,7 +246,7 @@ func open(t *timeline.Timeline) (*judgement, error) {
 // another, and the longest of a real run has thirty.
 const mostListed = 200
 
-// bounded refuses headers that no run of ours has written: the record may be anybody's.
+// bounded refuses headers that no run of flatline's has written: the record may be anybody's.
 func bounded(c *Config, p *Plan) error {
 	for _, l := range []struct {
 		field string

@@ -12,7 +12,7 @@ import (
 )
 
 // A Trace is the state of everything in a run over time: the facts of its timeline
-// put in order by node, for whoever draws or lists them. All times are seconds
+// put in order by node, for anybody who draws or lists them. All times are seconds
 // since the injection, or since the beginning of the measured part where nothing
 // was injected; of a run that did not come so far, since its start.
 type Trace struct {
@@ -353,7 +353,7 @@ func (t *tracer) use(cred string, at float64) {
 	c.Requests++
 }
 
-// renewed notes a renewal once, whoever sees it first.
+// renewed notes a renewal once, anybody who sees it first.
 func (t *tracer) renewed(node, renewTime string, at float64) {
 	n := t.nodes[node]
 	if key := node + " " + renewTime; n == nil || renewTime != "" && t.renews[key] {

@@ -76,7 +76,7 @@ func (w Window) find(s float64) (Interval, bool) {
 }
 
 // ahead is by how much what follows from a write may come before it, in seconds: the
-// audit log stamps a write when its response is complete, and whoever watches may
+// audit log stamps a write when its response is complete, and anybody who watches may
 // know of it before. 7 ms were seen.
 const ahead = 0.05
 

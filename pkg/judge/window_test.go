@@ -262,7 +262,7 @@ func TestKubeletExited(t *testing.T) {
 	}
 }
 
-// Three of four workers down are a disrupted zone: whoever has no taint by then
+// Three of four workers down are a disrupted zone: anybody who has no taint by then
 // gets none, and loses no pods.
 func TestADisruptedZoneTaintsNobody(t *testing.T) {
 	cfg := testConfig("v1.37.2")

@@ -23,7 +23,7 @@ import (
 )
 
 // The lines have the shape of those that Kubernetes 1.37 writes, fields that no
-// reader of ours looks at included.
+// reader of flatline's looks at included.
 var auditLines = map[string]struct {
 	line string
 	want timeline.Event // Source and Stamp are the same for all
@@ -418,7 +418,7 @@ func TestTaintListHasAWordForNone(t *testing.T) {
 	}
 }
 
-// A stream in a node ends with whoever reads it, and nothing of it stays.
+// A stream in a node ends with anybody who reads it, and nothing of it stays.
 func TestFollowScript(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the script is for a node's bash and tail")

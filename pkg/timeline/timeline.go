@@ -39,7 +39,7 @@ type Timeline struct {
 	Torn bool
 }
 
-// Limits of a timeline, which are part of the format: whoever reads one of a stranger needs
+// Limits of a timeline, which are part of the format: anybody who reads one of a stranger needs
 // a bound. A run of twelve minutes has 3,500 events with 32,000 details in 1 MB, and no line
 // longer than 4 kB. To judge or draw the largest takes 350 MB of memory.
 const (

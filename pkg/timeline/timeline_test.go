@@ -90,7 +90,7 @@ func repeated(text string, times int) io.Reader {
 	return io.MultiReader(readers...)
 }
 
-// Whoever reads a stranger's timeline is bounded, whatever is in it; the error says by what.
+// Anybody who reads a stranger's timeline is bounded, whatever is in it; the error says by what.
 func TestReadTimelineWithinLimits(t *testing.T) {
 	event := `{"at":1,"source":"run","type":"x"}` + "\n"
 	wide := `{"at":1,"source":"run","type":"x","detail":{"x":"` + strings.Repeat("x", 1<<20-100) + `"}}` + "\n"
