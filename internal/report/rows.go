@@ -48,11 +48,11 @@ func (c *composer) put(w row) {
 func (c *composer) experiment() {
 	var ms []point
 	for _, m := range c.run.Milestones {
-		switch m.Name {
-		case judge.FaultInjected, judge.FaultStruck, judge.FaultReleased, judge.FaultUndone, judge.RepairDone:
-			if k, ok := c.point(m); ok {
-				ms = append(ms, k)
-			}
+		if rowOf(m) != "fault" {
+			continue
+		}
+		if k, ok := c.point(m); ok {
+			ms = append(ms, k)
 		}
 	}
 	var seen []float64
@@ -75,29 +75,13 @@ func (c *composer) experiment() {
 	c.put(row{label: "fault (strokes: seen biting)", bands: [][]band{bands}, ticks: seen, marks: ms})
 }
 
-// rowOf tells in which row of a node a milestone lies.
+// rowOf tells in which row of a node a milestone lies: a canary has a row of its own.
 func rowOf(m judge.Result) string {
-	switch m.Name {
-	case judge.FaultInjected, judge.FaultStruck, judge.FaultReleased, judge.FaultUndone, judge.RepairDone:
-		return "fault"
-	case judge.ControllerStopped, judge.ControllerLeads:
-		return "controller"
-	case judge.KubeletStarted, judge.KubeletStopped, judge.KubeletExited:
-		return "kubelet"
-	case judge.CSRCreated, judge.CSRRepeated, judge.CSRApproved, judge.CSRDenied, judge.CSRIssued:
-		return "requests"
-	case judge.CertificateRotated, judge.CertificateInUse, judge.CertificateExpired:
-		return "certificate"
-	case judge.LeaseStalled, judge.LeaseResumed, judge.RenewalLate, judge.FirstRefused401, judge.FirstRefused403:
-		return "lease"
-	case judge.ReadyUnknown, judge.ReadyFalse, judge.ReadyTrue:
-		return "ready"
-	case judge.NoScheduleTainted, judge.NoExecuteTainted, judge.NotReadyTainted, judge.TaintsGone:
-		return "taints"
-	case judge.PodEvicted, judge.ReplacementReady:
+	row := judge.RowOf(m.Name)
+	if row.Subject == judge.TolerationOf {
 		return "pod " + m.Subject
 	}
-	return "pods"
+	return cmp.Or(row.Lane, "pods")
 }
 
 // point makes a point of a milestone: at its time, or where it was due at the latest

@@ -42,7 +42,7 @@ func Summary(out io.Writer, runs []*judge.Run) error {
 			byName[d.Milestone] = append(byName[d.Milestone], 1000*d.Seconds)
 		}
 	}
-	for _, name := range judge.Names {
+	for _, name := range judge.Names() {
 		delays(tw, name, byName[name])
 	}
 	delays(tw, "all", all)

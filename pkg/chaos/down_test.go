@@ -81,9 +81,9 @@ shift
 			if !slices.Equal(got, tc.told) {
 				t.Errorf("told %q, want %q", got, tc.told)
 			}
-			if k := kinds()[name]; k.release != (tc.released != "") {
-				t.Errorf("release %v", k.release)
-			} else if k.release {
+			if k := kinds()[name]; k.CanRelease != (tc.released != "") {
+				t.Errorf("release %v", k.CanRelease)
+			} else if k.CanRelease {
 				at, err := fault.(Releaser).Release(t.Context(), target)
 				if err != nil || at.Before((*events)[0].Stamp) || n.state() != tc.released || n.read("pid") != "4711\n" {
 					t.Errorf("released at %s it is in state %s, error %v", at, n.state(), err)

@@ -240,7 +240,7 @@ func Parse(file string, data []byte, profile string) (*Experiment, error) {
 		return nil, invalid("%s: %s", file, err)
 	}
 	e.Spec.Expect = eachToleration(e.Spec.Expect, e.Spec.Canaries)
-	e.Spec.Fault.Effect = kinds()[e.Spec.Fault.Type].effects[e.Spec.Fault.Trigger]
+	e.Spec.Fault.Effect = kinds()[e.Spec.Fault.Type].Effects[e.Spec.Fault.Trigger]
 	return &e, nil
 }
 
@@ -540,14 +540,14 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 	if f.Effect != "" {
 		errs = append(errs, field.Forbidden(p.Child("effect"), "it follows from type and trigger"))
 	}
-	effect, ok := kind.effects[f.Trigger]
-	if triggers := slices.Sorted(maps.Keys(kind.effects)); len(triggers) > 0 && !ok && triggers[0] != "" {
+	effect, ok := kind.Effects[f.Trigger]
+	if triggers := slices.Sorted(maps.Keys(kind.Effects)); len(triggers) > 0 && !ok && triggers[0] != "" {
 		errs = append(errs, field.NotSupported(p.Child("trigger"), f.Trigger, triggers))
 	} else if f.Trigger != "" && !ok {
 		errs = append(errs, field.Forbidden(p.Child("trigger"), "this fault bites by itself"))
 	}
 	// What keeps a kubelet from its next certificate is about one that runs out.
-	runsOut := kind.certificate || f.Trigger == byRotation || effect == judge.EffectUnstored
+	runsOut := kind.RunsOut || f.Trigger == byRotation || effect == judge.EffectUnstored
 	switch {
 	case !runsOut && f.Certificate != nil:
 		errs = append(errs, field.Forbidden(p.Child("certificate"), "this fault is not about a certificate that runs out"))
@@ -565,7 +565,7 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 	if f.Kubelet != "" && f.Certificate != nil {
 		errs = append(errs, field.Forbidden(p.Child("certificate"), "a kubelet that is stopped does not use it"))
 	}
-	if f.Kubelet != "" && !kind.besideKubelet {
+	if f.Kubelet != "" && !kind.BesideKubelet {
 		errs = append(errs, field.Forbidden(p.Child("kubelet"), "only faults of the controller manager are tried on a stopped kubelet"))
 	}
 	if f.At != nil {
@@ -575,7 +575,7 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 		errs = append(errs, validateMoment(p.Child("at"), f.At.After)...)
 	}
 	if f.Release != nil {
-		if !kind.release {
+		if !kind.CanRelease {
 			errs = append(errs, field.Forbidden(p.Child("release"), "this fault cannot be taken back without a repair"))
 		}
 		errs = append(errs, validateMoment(p.Child("release"), f.Release.After)...)
@@ -584,10 +584,10 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 }
 
 func validateMoment(p *field.Path, after string) field.ErrorList {
-	if slices.Contains(judge.Names, after) {
+	if slices.Contains(judge.Names(), after) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(p.Child("after"), after, nearest(after, judge.Names))}
+	return field.ErrorList{field.Invalid(p.Child("after"), after, nearest(after, judge.Names()))}
 }
 
 func (c *Certificate) validate(p *field.Path) field.ErrorList {
@@ -608,29 +608,29 @@ func validateExpectations(p *field.Path, xs []judge.Expectation, canaries Canari
 	var errs field.ErrorList
 	for i, x := range xs {
 		at := p.Index(i)
-		if !slices.Contains(judge.Names, x.Milestone) {
-			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, nearest(x.Milestone, judge.Names)))
+		if !slices.Contains(judge.Names(), x.Milestone) {
+			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, nearest(x.Milestone, judge.Names())))
 		}
-		perCanary := x.Milestone == judge.PodEvicted || x.Milestone == judge.ReplacementReady
+		row := judge.RowOf(x.Milestone)
 		switch {
-		case x.Milestone == judge.CSRRepeated:
+		case row.Subject == judge.NumberOf:
 			if n, err := strconv.Atoi(x.Subject); err != nil || n < 2 || strconv.Itoa(n) != x.Subject {
 				errs = append(errs, field.Invalid(at.Child("subject"), x.Subject, "the number of the request, from 2"))
 			}
-		case x.Milestone == judge.NotReadyTainted:
+		case row.Subject == judge.EffectOf:
 			if effects := []string{"NoExecute", "NoSchedule"}; !slices.Contains(effects, x.Subject) {
 				errs = append(errs, field.NotSupported(at.Child("subject"), x.Subject, effects))
 			}
-		case x.Milestone == judge.NoExecuteTainted:
+		case row.Subject == judge.RepeatOf:
 			if x.Subject != "" && x.Subject != judge.Again {
 				errs = append(errs, field.NotSupported(at.Child("subject"), x.Subject, []string{judge.Again}))
 			}
-		case x.Subject != "" && !perCanary:
-			errs = append(errs, field.Forbidden(at.Child("subject"), "only "+judge.PodEvicted+", "+judge.ReplacementReady+", "+judge.CSRRepeated+", "+judge.NoExecuteTainted+" and "+judge.NotReadyTainted+" have one"))
-		case perCanary && len(canaries.Tolerations) == 0:
+		case row.Subject == judge.TolerationOf && len(canaries.Tolerations) == 0:
 			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, "there is no canary for it in spec.canaries.tolerations"))
-		case x.Subject != "" && !slices.Contains(canaries.subjects(), x.Subject):
+		case row.Subject == judge.TolerationOf && x.Subject != "" && !slices.Contains(canaries.subjects(), x.Subject):
 			errs = append(errs, field.NotSupported(at.Child("subject"), x.Subject, canaries.subjects()))
+		case row.Subject == judge.NoSubject && x.Subject != "":
+			errs = append(errs, field.Forbidden(at.Child("subject"), "only "+judge.PodEvicted+", "+judge.ReplacementReady+", "+judge.CSRRepeated+", "+judge.NoExecuteTainted+" and "+judge.NotReadyTainted+" have one"))
 		}
 		if x.Max > 0 && x.Max < x.Min {
 			errs = append(errs, field.Invalid(at.Child("max"), x.Max.String(), "less than min"))
@@ -661,7 +661,7 @@ func subject(t judge.Duration) string {
 func eachToleration(xs []judge.Expectation, c Canaries) []judge.Expectation {
 	var out []judge.Expectation
 	for _, x := range xs {
-		if x.Subject != "" || x.Milestone != judge.PodEvicted && x.Milestone != judge.ReplacementReady {
+		if x.Subject != "" || judge.RowOf(x.Milestone).Subject != judge.TolerationOf {
 			out = append(out, x)
 			continue
 		}

@@ -57,44 +57,47 @@ type Keeper interface {
 	Kept(ctx context.Context, t *Target) error
 }
 
-// A kind is a type of fault and what an experiment may say of it.
+// A kind is a type of fault: what it does to the chain, which package judge knows, and how to
+// make one.
 type kind struct {
-	make          func() Fault // nil breaks nothing
-	certificate   bool         // a certificate runs out
-	release       bool         // it is a Releaser
-	besideKubelet bool         // it may come beside a stopped kubelet
-	// effects are what it does to the heartbeat, by what makes it bite: nil where
-	// its type says all, "" is the key of a fault that needs no trigger.
-	effects map[string]judge.Effect
+	judge.Traits
+	make func() Fault // nil breaks nothing
 }
 
-// kinds are all faults by their type.
+// kinds are all types of faults.
 func kinds() map[string]kind {
-	all := map[string]kind{
-		"none":              {},
-		"rotation":          {make: func() Fault { return &rotation{} }, certificate: true},
-		"rotation-off":      {make: func() Fault { return &rotationOff{} }, certificate: true, effects: always(judge.EffectUnasked)},
-		"kubelet-restart":   {make: func() Fault { return &kubeletRestart{} }},
-		"kubelet-stopped":   {make: func() Fault { return &kubeletDown{how: "stopped"} }, effects: always(judge.EffectSilent)},
-		"kubelet-frozen":    {make: func() Fault { return &kubeletDown{how: "frozen"} }, release: true, effects: always(judge.EffectSilent)},
-		"kubelet-killed":    {make: func() Fault { return &kubeletDown{how: "killed"} }, effects: always(judge.EffectNone)},
-		"node-paused":       {make: func() Fault { return &nodePaused{} }, release: true, effects: always(judge.EffectSilent)},
-		"containerd-frozen": {make: func() Fault { return &containerdFrozen{} }, release: true, effects: always(judge.EffectNotReady)},
-		"csr-denied":        {make: func() Fault { return &csrDenied{} }, certificate: true, release: true},
-		"csr-refused":       {make: func() Fault { return &csrDenied{refuse: true} }, certificate: true},
-		"signer-off":        {make: func() Fault { return &signerOff{} }, certificate: true, release: true},
-		"kcm-stopped":       {make: func() Fault { return &controllerStopped{} }, certificate: true, release: true, besideKubelet: true},
-		"kcm-frozen":        {make: func() Fault { return &controllerFrozen{} }, certificate: true, release: true, besideKubelet: true},
-		"kcm-killed":        {make: func() Fault { return &controllerKilled{} }, certificate: true, besideKubelet: true},
-	}
-	for name, f := range fileFaults() {
-		all[name] = kind{make: func() Fault { return &certFile{fileFault: f} }, effects: f.effects}
+	all := map[string]kind{}
+	for _, typ := range judge.Faults() {
+		traits, _ := judge.TraitsOf(typ)
+		all[typ] = kind{traits, makers()[typ]}
 	}
 	return all
 }
 
-// always is the effect of a fault that needs no trigger.
-func always(e judge.Effect) map[string]judge.Effect { return map[string]judge.Effect{"": e} }
+// makers make a fault of each type that breaks something. A test says that package judge has
+// the same types.
+func makers() map[string]func() Fault {
+	all := map[string]func() Fault{
+		"rotation":          func() Fault { return &rotation{} },
+		"rotation-off":      func() Fault { return &rotationOff{} },
+		"kubelet-restart":   func() Fault { return &kubeletRestart{} },
+		"kubelet-stopped":   func() Fault { return &kubeletDown{how: "stopped"} },
+		"kubelet-frozen":    func() Fault { return &kubeletDown{how: "frozen"} },
+		"kubelet-killed":    func() Fault { return &kubeletDown{how: "killed"} },
+		"node-paused":       func() Fault { return &nodePaused{} },
+		"containerd-frozen": func() Fault { return &containerdFrozen{} },
+		"csr-denied":        func() Fault { return &csrDenied{} },
+		"csr-refused":       func() Fault { return &csrDenied{refuse: true} },
+		"signer-off":        func() Fault { return &signerOff{} },
+		"kcm-stopped":       func() Fault { return &controllerStopped{} },
+		"kcm-frozen":        func() Fault { return &controllerFrozen{} },
+		"kcm-killed":        func() Fault { return &controllerKilled{} },
+	}
+	for name, f := range fileFaults() {
+		all[name] = func() Fault { return &certFile{fileFault: f} }
+	}
+	return all
+}
 
 // A Node is a cluster node under test.
 type Node struct {

@@ -623,7 +623,7 @@ func TestReleaseOfEachFault(t *testing.T) {
 		if k.make == nil {
 			continue
 		}
-		if _, can := k.make().(Releaser); k.release && !can {
+		if _, can := k.make().(Releaser); k.CanRelease && !can {
 			t.Errorf("%s is said to be one that can be taken back", name)
 		}
 	}

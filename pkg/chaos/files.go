@@ -15,8 +15,8 @@ import (
 // Triggers of a fault of the certificate's files: a running kubelet has its
 // certificate in memory, so that nothing happens before one of these.
 const (
-	byRestart  = "restart"
-	byRotation = "rotation"
+	byRestart  = judge.ByRestart
+	byRotation = judge.ByRotation
 )
 
 // A fileFault is one way to make a kubelet's certificate files unusable. Its scripts
@@ -27,7 +27,8 @@ type fileFault struct {
 	inPlace string // script that succeeds while it is
 	// says are the words of the kubelet that show it biting, by trigger: an extended
 	// regular expression for its journal.
-	says    map[string]string
+	says map[string]string
+	// effects are what it does to the heartbeat, by trigger.
 	effects map[string]judge.Effect
 	// powerless takes from the kubelet the right to pass over modes, by a drop-in of
 	// its unit.
@@ -46,33 +47,30 @@ const (
 
 // fileFaults are all of them by their type.
 func fileFaults() map[string]fileFault {
-	crash := map[string]judge.Effect{byRestart: judge.EffectCrashLoop, byRotation: judge.EffectUnasked}
-	unstored := map[string]judge.Effect{byRestart: judge.EffectUnstored, byRotation: judge.EffectUnstored}
-	refused := map[string]judge.Effect{byRestart: judge.EffectRefused, byRotation: judge.EffectUnasked}
 	either := func(start, ask string) map[string]string {
 		return map[string]string{byRestart: start, byRotation: ask}
 	}
 	const put = `[ "$(readlink $C)" = $P/flatline-other.pem ]`
-	return map[string]fileFault{
-		"cert-unreadable": {what: "the certificate's mode is 000, and the kubelet may not pass over modes", powerless: true, effects: crash,
+	all := map[string]fileFault{
+		"cert-unreadable": {what: "the certificate's mode is 000, and the kubelet may not pass over modes", powerless: true,
 			breaks: `chmod 000 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %a $C)" = 0 ]`, says: either(cannotStart+"permission denied", cannotAsk+"permission denied")},
-		"cert-mode-only": {what: "the certificate's mode is 000", effects: map[string]judge.Effect{byRestart: judge.EffectNone, byRotation: judge.EffectNone},
+		"cert-mode-only": {what: "the certificate's mode is 000",
 			breaks: `chmod 000 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %a $C)" = 0 ]`, says: either(cannotStart, cannotAsk)},
-		"cert-readonly": {what: "the folder of the certificates is read-only", effects: unstored,
+		"cert-readonly": {what: "the folder of the certificates is read-only",
 			breaks: `mount --bind $P $P; mount -o remount,ro,bind $P`, inPlace: `findmnt -n -o OPTIONS $P | grep -qw ro`, says: either(cannotStore+"read-only file system", cannotStore+"read-only file system")},
-		"cert-immutable": {what: "the folder of the certificates is immutable", effects: unstored,
+		"cert-immutable": {what: "the folder of the certificates is immutable",
 			breaks: `chattr +i $P`, inPlace: `lsattr -d $P | cut -d' ' -f1 | grep -q i`, says: either(cannotStore+"operation not permitted", cannotStore+"operation not permitted")},
-		"cert-path-dangling": {what: "the link to the certificate leads nowhere", effects: crash,
+		"cert-path-dangling": {what: "the link to the certificate leads nowhere",
 			breaks: `ln -s $P/flatline-nowhere.pem $P/flatline-link; mv -T $P/flatline-link $C`, inPlace: `[ -L $C ] && ! [ -e $C ]`, says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
-		"cert-path-plainfile": {what: "a copy of the certificate is in the place of the link", effects: unstored,
+		"cert-path-plainfile": {what: "a copy of the certificate is in the place of the link",
 			breaks: `cp -p --remove-destination "$(readlink -f $C)" $C`, inPlace: `[ -f $C ] && ! [ -L $C ]`, says: either(cannotStore+"to be a symlink but it is a file", cannotStore+"to be a symlink but it is a file")},
-		"cert-path-moved": {what: "the folder of the certificates has another name", effects: crash,
+		"cert-path-moved": {what: "the folder of the certificates has another name",
 			breaks: `mv $P $P.away`, inPlace: `[ -d $P.away ]`, says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
-		"cert-truncated": {what: "the certificate is cut short", effects: map[string]judge.Effect{byRestart: judge.EffectCrashLoop, byRotation: judge.EffectUnsent},
+		"cert-truncated": {what: "the certificate is cut short",
 			breaks: `truncate -s 300 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %s $C)" = 300 ]`, says: either("unable to load TLS certificates from existing bootstrap client config.*", notAnswered+"failed to find any PEM data.*")},
-		"cert-empty": {what: "the certificate file is empty", effects: map[string]judge.Effect{byRestart: judge.EffectCrashLoop, byRotation: judge.EffectUnsent},
+		"cert-empty": {what: "the certificate file is empty",
 			breaks: `: > "$(readlink -f $C)"`, inPlace: `[ -e $C ] && ! [ -s $C ]`, says: either("existing bootstrap client config.*", notAnswered)},
-		"cert-foreign-ca": {what: "the certificate is signed by a CA that the cluster does not know", effects: refused,
+		"cert-foreign-ca": {what: "the certificate is signed by a CA that the cluster does not know",
 			inPlace: put, says: either("Unauthorized", notAnswered+"Unauthorized"),
 			pem: func(_ *Target, n Node) ([]byte, error) {
 				ca, err := newAuthority("kubernetes")
@@ -81,12 +79,18 @@ func fileFaults() map[string]fileFault {
 				}
 				return ca.rotateLater(n.Name, spareLife)
 			}},
-		"cert-other-node": {what: "the certificate is that of another node", effects: refused,
+		"cert-other-node": {what: "the certificate is that of another node",
 			inPlace: put, says: either("forbidden", notAnswered+"forbidden"),
 			pem: func(t *Target, _ Node) ([]byte, error) {
 				return t.ca.rotateLater(t.ControlNodes[len(t.ControlNodes)-1].Name, spareLife)
 			}},
 	}
+	for typ, f := range all {
+		traits, _ := judge.TraitsOf(typ)
+		f.effects = traits.Effects
+		all[typ] = f
+	}
+	return all
 }
 
 // certFile makes the targets' certificate files unusable and has that bite, by a

@@ -167,7 +167,7 @@ func renewedLater(node string) *coordv1.Lease {
 func breaking(n *shellNode, ca *authority, name, trigger string) (*Target, *[]timeline.Event, Fault) {
 	target, events := fakeTarget(n, n, renewedLater("c1-worker2"))
 	target.ca, target.Nodes, target.Spec = ca, target.Nodes[:1], FaultSpec{Type: name, Trigger: trigger}
-	switch effect := kinds()[name].effects[trigger]; {
+	switch effect := kinds()[name].Effects[trigger]; {
 	case name == "rotation-off":
 		target.Spec.Certificate = &Certificate{From: "rotation"}
 	case trigger == byRotation:

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,9 +82,6 @@ type Plan struct {
 // A FaultPlan is what windows depend on of a fault.
 type FaultPlan struct {
 	Type string `json:"type"`
-	// Effect is what the fault does to the heartbeat, where its type alone does not
-	// say it.
-	Effect Effect `json:"effect"`
 	// Trigger is what makes a fault of a file bite: "restart" or "rotation".
 	Trigger     string `json:"trigger"`
 	Certificate struct {
@@ -103,52 +99,11 @@ type FaultPlan struct {
 	Release *Release `json:"release"`
 }
 
-// An Effect is what a fault does to the heartbeat.
-type Effect string
-
-// Effects of faults of the kubelet and of its files.
-const (
-	EffectCrashLoop Effect = "crash-loop" // the kubelet cannot start
-	EffectRefused   Effect = "refused"    // it runs, and the server refuses its certificate
-	EffectUnasked   Effect = "unasked"    // it gets no answer to a request for the next certificate, or cannot even ask
-	EffectUnsent    Effect = "unsent"     // its request fails before it is sent
-	EffectUnstored  Effect = "unstored"   // it is issued certificates and cannot store them
-	EffectSilent    Effect = "silent"     // it does nothing any more
-	EffectNotReady  Effect = "not-ready"  // it renews its Lease and says that it is not ready
-	EffectNone      Effect = "none"       // none that lasts
-)
-
-// stopsAtOnce says whether the heartbeat ends with the injection, and not with a
-// certificate.
-func (p FaultPlan) stopsAtOnce() bool {
-	return p.Kubelet == "stopped" || slices.Contains([]Effect{EffectCrashLoop, EffectRefused, EffectSilent}, p.Effect)
-}
-
 // A Release is how a fault is taken back before the undo.
 type Release struct {
 	// Touch has the waiting request written to, so that the controllers look at it
 	// at once and not when their back-off is over.
 	Touch bool `json:"touch"`
-}
-
-// heals says whether the node comes back by itself, before anything is repaired.
-func (p FaultPlan) heals() bool {
-	return p.Kubelet == "" && (p.Type == "rotation" || p.Type == "kubelet-restart" || p.Effect == EffectNone || p.Release != nil)
-}
-
-// restartsController says whether another kube-controller-manager is a part of it.
-func (p FaultPlan) restartsController() bool {
-	return p.Type == "kcm-stopped" || p.Type == "kcm-killed"
-}
-
-// approves says whether a request is approved while the fault is in place.
-func (p FaultPlan) approves() bool {
-	return !slices.Contains([]string{"csr-denied", "csr-refused", "kcm-stopped", "kcm-frozen", "kcm-killed"}, p.Type)
-}
-
-// afterMark says whether it comes when the node was given up already.
-func (p FaultPlan) afterMark() bool {
-	return p.At != nil && slices.Index(Names, p.At.After) >= slices.Index(Names, ReadyUnknown)
 }
 
 // An Expectation names a milestone of the target that must occur inside its
@@ -240,7 +195,7 @@ func SameValue(a, b string) bool {
 // Concerns says whether an expectation is about a target: the canaries that are
 // evicted live on the first one.
 func (c *Config) Concerns(x Expectation, target string) bool {
-	return x.Milestone != PodEvicted && x.Milestone != ReplacementReady || target == c.Target[0]
+	return RowOf(x.Milestone).Subject != TolerationOf || target == c.Target[0]
 }
 
 // Timing holds the flags that rule the heartbeat, in the symbols of the

@@ -162,36 +162,6 @@ func lastWords(errors string) string {
 	return line
 }
 
-// exit is when a kubelet whose certificate has ended ends too. It looks every ten
-// seconds, and ends when it has had no certificate for five minutes and takes the
-// server for responsive: after a rotation in the same process, or a request that
-// was answered with 401, 403 or 404 (client-go util/certificate
-// certificate_manager.go ServerHealthy; kubelet/certificate/transport.go). A request
-// that waits says nothing, for 15 minutes; one that fails otherwise says that the
-// server is not responsive; one that cannot even be made says nothing ever.
-func (f *Fold) exit(node string) Window {
-	after := func(name string) Key { return Key{Name: name, Node: node} }
-	thirtieth := Window{Class: Derived, after: after(CertificateExpired), Intervals: []Interval{{Min: 290, Max: 302}}, Why: "five minutes without a certificate while the server answers, seen at a ten-second tick"}.takes(acting, 2)
-	n := f.nodes[node]
-	answers := n != nil && n.answered
-	if f.reached(FaultUndone, node) {
-		answers = n.responsive
-	}
-	switch {
-	case f.fault.Effect == EffectCrashLoop:
-		return Window{Class: Derived, after: after(KubeletStarted), Intervals: []Interval{{Min: 0, Max: 5}}, Why: "it reads its files when it starts"}.takes(starting, 5)
-	case f.fault.Effect == EffectUnsent:
-		return Window{Class: Ordered, after: after(CertificateExpired), Why: "never: its request failed before it was sent, so it does not take the server for responsive"}
-	case answers, f.fault.Effect == EffectUnstored, f.fault.Effect == "" && f.fault.Certificate.Mint == 0:
-		return thirtieth
-	case f.fault.Effect != "":
-		return Window{Class: Ordered, after: after(CertificateExpired), Why: "never: no request of this process was answered, so it does not take the server for responsive"}
-	}
-	// Started since: the server counts as answering only after the request's 15
-	// minutes are over and the next one was refused.
-	return Window{Class: Derived, after: after(CSRCreated), Intervals: []Interval{{Min: 902, Max: 914}}, Why: "15 minutes for the request, then the next one is refused"}.takes(acting, 2)
-}
-
 // kubelets sums up the kubelets of the targets.
 func (j *judgement) kubelets(tr *Trace) {
 	for _, n := range tr.Nodes {
@@ -205,7 +175,7 @@ func (j *judgement) kubelets(tr *Trace) {
 			}
 		}
 		if j.fold.reached(CertificateExpired, n.Name) {
-			w := j.fold.exit(n.Name)
+			w := j.fold.kubeletExited(Key{Name: KubeletExited, Node: n.Name})
 			k.Exit = w.Why
 			if len(w.Intervals) > 0 {
 				k.Exit = fmt.Sprintf("%s s after %s: %s", w, w.after.Name, w.Why)

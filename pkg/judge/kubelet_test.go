@@ -86,7 +86,7 @@ func TestAStartIsNoExit(t *testing.T) {
 		"about to start, again": {[]timeline.Event{kubeletSeen(10, "0", "1", "activating")}, true},
 		"there again":           {[]timeline.Event{kubeletSeen(10, "8", "1", "active")}, true},
 	} {
-		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, append([]timeline.Event{kubeletSeen(1, "7", "0", "active"), injected(5)}, tc.events...)...)
+		f := foldOf(t, testConfig("v1.37.2"), `{"type":"none"}`, append([]timeline.Event{kubeletSeen(1, "7", "0", "active"), injected(5)}, tc.events...)...)
 		if f.reached(KubeletExited, "w1") != tc.exited {
 			t.Errorf("%s: exited %v", name, !tc.exited)
 		}
@@ -121,7 +121,7 @@ func TestLastWords(t *testing.T) {
 // When a kubelet whose certificate has ended ends too (windows of 1.37.2).
 func TestExitOfAKubelet(t *testing.T) {
 	const (
-		unasked, unstored = `{"type":"x","effect":"unasked","certificate":{"mint":"60s","rotate":"later"}}`, `{"type":"x","effect":"unstored","certificate":{"mint":"40s"}}`
+		unasked, unstored = `{"type":"rotation-off","certificate":{"mint":"60s","rotate":"later"}}`, `{"type":"cert-readonly","trigger":"rotation","certificate":{"mint":"40s"}}`
 		pending           = `{"type":"csr-denied","certificate":{"mint":"40s"}}`
 	)
 	runs, own := kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, -40)
@@ -147,12 +147,12 @@ func TestExitOfAKubelet(t *testing.T) {
 		"it asks after the end and is told":   {unstored, nil, "[290, 302]"},
 		"it waits for an answer":              {pending, nil, "[902, 914]"},
 		"it waited and had rotated":           {pending, []timeline.Event{rotated}, "[290, 302]"},
-		"its request cannot be sent":          {`{"type":"x","effect":"unsent","certificate":{"from":"rotation"}}`, []timeline.Event{rotated}, ""},
-		"it cannot start":                     {`{"type":"x","effect":"crash-loop"}`, nil, "[0, 5]"},
+		"its request cannot be sent":          {`{"type":"cert-truncated","trigger":"rotation","certificate":{"from":"rotation"}}`, []timeline.Event{rotated}, ""},
+		"it cannot start":                     {`{"type":"cert-unreadable","trigger":"restart"}`, nil, "[0, 5]"},
 		"a request of another program is not": {unasked, []timeline.Event{with(post(30, "401"), "agent=kubectl")}, ""},
 	} {
 		f := foldOf(t, testConfig("v1.37.2"), tc.fault, append([]timeline.Event{runs, own, injected(5)}, tc.events...)...)
-		if got := f.exit("w1").String(); got != tc.want {
+		if got := f.kubeletExited(Key{Name: KubeletExited, Node: "w1"}).String(); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
@@ -178,7 +178,7 @@ func TestTheEndOfACertificateIsThatOfTheOneInUse(t *testing.T) {
 		"stopped is no start at all": {[]timeline.Event{onDisk(10, "foreign", "/var/lib/kubelet/pki/flatline-other.pem", 0), kubeletSeen(11, "0", "0", "inactive")}, 40},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, append(append([]timeline.Event{looked, own, injected(5)}, tc.events...), did(100, timeline.TypeWitness))...)
+			f := foldOf(t, testConfig("v1.37.2"), `{"type":"none"}`, append(append([]timeline.Event{looked, own, injected(5)}, tc.events...), did(100, timeline.TypeWitness))...)
 			f.at(t, CertificateExpired, "w1", "", tc.at, "node")
 			if rotated := name == "rotated to"; f.reached(CertificateRotated, "w1") != rotated {
 				t.Errorf("rotated: %v", !rotated)
@@ -191,7 +191,7 @@ func TestTheEndOfACertificateIsThatOfTheOneInUse(t *testing.T) {
 // certificate.
 func TestALookIntoTheMiddleOfARotation(t *testing.T) {
 	for name, file := range map[string]string{"the old name": "/var/lib/kubelet/pki/flatline-spare.pem", "no link at that moment": timeline.CurrentCertificate} {
-		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x"}`, kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, 1000), injected(5),
+		f := foldOf(t, testConfig("v1.37.2"), `{"type":"none"}`, kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, 1000), injected(5),
 			kubeletSeen(20.2, "8", "0", "active"), onDisk(20, "new", file, 2000), onDisk(20.3, "new", datedTwo, 2000))
 		f.at(t, CertificateRotated, "w1", "", 20.3, "node")
 		if t.Failed() {
@@ -205,7 +205,7 @@ func TestOrphans(t *testing.T) {
 	csr := func(at float64, typ, name, state, cred string) timeline.Event {
 		return seen("watch", at, typ, "certificatesigningrequests "+name, "user=system:node:w1", "state="+state, "cred="+cred)
 	}
-	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"fault":{"type":"x","effect":"unstored"}}}`,
+	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"fault":{"type":"cert-readonly","trigger":"rotation"}}}`,
 		kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, -60), csr(2, "listed", "before", "Issued", "own"), csr(3, "added", "earlier", "Issued", "x"), injected(5),
 		csr(10, "added", "a", "Pending", ""), csr(10.2, "modified", "a", "Issued", "aa"), csr(12, "added", "b", "Pending", ""), csr(12.1, "modified", "b", "Issued", "bb"),
 		csr(13, "added", "c", "Pending", ""), onDisk(14, "bb", datedTwo, 1000), csr(15, "deleted", "a", "Issued", "aa"),
@@ -251,13 +251,13 @@ func asText(t *testing.T, v any) string {
 // Where the windows of faults of kubelets and their files count from.
 func TestWindowsOfKubeletFaults(t *testing.T) {
 	const (
-		crash    = `{"type":"x","effect":"crash-loop","trigger":"restart"}`
-		refuses  = `{"type":"x","effect":"refused","trigger":"restart"}`
-		unasked  = `{"type":"x","effect":"unasked","trigger":"rotation","certificate":{"mint":"60s","rotate":"later"}}`
-		unstored = `{"type":"x","effect":"unstored","trigger":"restart","certificate":{"mint":"40s"}}`
-		frozen   = `{"type":"x","effect":"silent","release":{"after":"NoExecuteTainted"}}`
-		stopped  = `{"type":"x","effect":"silent"}`
-		notReady = `{"type":"x","effect":"not-ready","release":{"after":"ReadyFalse"}}`
+		crash    = `{"type":"cert-unreadable","trigger":"restart"}`
+		refuses  = `{"type":"cert-foreign-ca","trigger":"restart"}`
+		unasked  = `{"type":"cert-unreadable","trigger":"rotation","certificate":{"mint":"60s","rotate":"later"}}`
+		unstored = `{"type":"cert-readonly","trigger":"restart","certificate":{"mint":"40s"}}`
+		frozen   = `{"type":"kubelet-frozen","release":{"after":"NoExecuteTainted"}}`
+		stopped  = `{"type":"kubelet-frozen"}`
+		notReady = `{"type":"containerd-frozen","release":{"after":"ReadyFalse"}}`
 	)
 	for name, tc := range map[string]struct {
 		fault      string
@@ -329,7 +329,7 @@ func TestARefusedRequestForACertificate(t *testing.T) {
 		"and 401 when its own has ended":      {[]timeline.Event{post(20, "403"), refused(51, "401", "leases w1")}, FirstRefused401, CertificateExpired},
 		"403 as ever where no request is one": {[]timeline.Event{refused(51, "401", "leases w1"), refused(51.1, "403", "leases w1")}, FirstRefused403, FirstRefused401},
 	} {
-		f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"unasked","trigger":"rotation"}`, append(append(before[:3:3], tc.events...), did(60, timeline.TypeWitness))...)
+		f := foldOf(t, testConfig("v1.37.2"), `{"type":"cert-unreadable","trigger":"rotation"}`, append(append(before[:3:3], tc.events...), did(60, timeline.TypeWitness))...)
 		m, ok := f.Get(Key{tc.name, "w1", ""})
 		if !ok {
 			t.Fatalf("%s: not reached", name)
@@ -346,7 +346,7 @@ func TestARefusedRequestForACertificate(t *testing.T) {
 func TestNotReadyIsAWordOfTheKubelet(t *testing.T) {
 	events := []timeline.Event{nodeSeen(1, "w1", "True", "none"), injected(5), nodeSeen(20, "w1", "False", "none"), taint(21, "w1", notReady+":NoSchedule"), taint(22, "w1", both(notReady)),
 		nodeSeen(30, "w1", "True", both(notReady)), taint(31, "w1", "none")}
-	f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"not-ready"}`, events...)
+	f := foldOf(t, testConfig("v1.37.2"), `{"type":"containerd-frozen"}`, events...)
 	f.at(t, ReadyFalse, "w1", "", 20, "watch")
 	f.at(t, NotReadyTainted, "w1", "NoSchedule", 21, "audit")
 	f.at(t, NotReadyTainted, "w1", "NoExecute", 22, "audit")
@@ -367,7 +367,7 @@ func TestPodsThatAreBackBeforeTheirNode(t *testing.T) {
 	canary := func(at float64, name, node, ready string) timeline.Event {
 		return podSeen(at, "modified", name, node, ready, "canary=0s")
 	}
-	f := foldOf(t, cfg, `{"type":"x","effect":"silent"}`, nodeSeen(1, "w1", "True", "none"), canary(2, "a", "w1", "True"), injected(5), nodeSeen(20, "w1", "Unknown", "none"), canary(20.1, "a", "w1", "False"))
+	f := foldOf(t, cfg, `{"type":"kubelet-frozen"}`, nodeSeen(1, "w1", "True", "none"), canary(2, "a", "w1", "True"), injected(5), nodeSeen(20, "w1", "Unknown", "none"), canary(20.1, "a", "w1", "False"))
 	f.Add(canary(25, "a", "w1", "True"))
 	f.at(t, PodsBack, "w1", "", -1, "")
 	f.Add(nodeSeen(30, "w1", "True", "none"))
@@ -389,7 +389,7 @@ func TestWantedOutcome(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"outcome":"not-injected","fault":{"type":"x","effect":"none"}}}`, injected(5), phase(30, "collect")))
+	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"outcome":"not-injected","fault":{"type":"kubelet-killed"}}}`, injected(5), phase(30, "collect")))
 	if r.Wanted != OutcomeNotInjected {
 		t.Errorf("wanted %q", r.Wanted)
 	}
@@ -398,7 +398,7 @@ func TestWantedOutcome(t *testing.T) {
 // That a fault has no effect is not shown where it never was in place, or where somebody
 // ended the run before its time.
 func TestNotInjectedIsNotShownByLess(t *testing.T) {
-	const plan = `{"spec":{"outcome":"not-injected","fault":{"type":"x","effect":"none"}}}`
+	const plan = `{"spec":{"outcome":"not-injected","fault":{"type":"kubelet-killed"}}}`
 	looked := seen("run", 10, timeline.TypeWitness, "", "inPlace=true", "biting=false", "seen=nothing")
 	for name, tc := range map[string]struct {
 		events []timeline.Event
@@ -422,7 +422,7 @@ func TestACertificateThatNobodySaw(t *testing.T) {
 	installed.Source, installed.Type = "run", timeline.TypeInstalled
 	events := []timeline.Event{kubeletSeen(1, "7", "0", "active"), onDisk(0.5, "own", datedOne, 1000), installed, kubeletSeen(10.1, "8", "0", "active"),
 		seen("node", 11, timeline.TypeCertificate, "certificate w1", "file="+short, "unreadable=no PEM block"), injected(12)}
-	f := foldOf(t, testConfig("v1.37.2"), `{"type":"x","effect":"unasked","trigger":"rotation","certificate":{"mint":"30s","rotate":"later"}}`, append(events, did(60, timeline.TypeWitness))...)
+	f := foldOf(t, testConfig("v1.37.2"), `{"type":"cert-unreadable","trigger":"rotation","certificate":{"mint":"30s","rotate":"later"}}`, append(events, did(60, timeline.TypeWitness))...)
 	f.at(t, CertificateExpired, "w1", "", 40, "node")
 	if end := f.nodes["w1"].asked.notAfter; !end.Equal(start.Add(sec(40))) {
 		t.Errorf("the next request counts from a certificate that ends %v", end)

@@ -12,53 +12,6 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
-// Names of milestones, in Kubernetes words. "NotReady" is none of them: Unknown
-// is the controller's word and False the kubelet's.
-const (
-	FaultInjected      = "FaultInjected"
-	FaultStruck        = "FaultStruck"    // the fault itself, where it comes some time after the injection
-	KubeletStarted     = "KubeletStarted" // started again as part of the fault
-	KubeletStopped     = "KubeletStopped" // stopped, frozen or paused as part of the fault
-	CSRCreated         = "CSRCreated"
-	CSRApproved        = "CSRApproved"
-	CSRDenied          = "CSRDenied"
-	CSRIssued          = "CSRIssued"
-	CSRRepeated        = "CSRRepeated"        // subject: the number of the request, from 2
-	CertificateRotated = "CertificateRotated" // a new certificate stored by the kubelet
-	CertificateInUse   = "CertificateInUse"   // the first request that it authenticated
-	CertificateExpired = "CertificateExpired" // NotAfter of the one in use
-	LeaseStalled       = "LeaseStalled"       // its time is the last successful renewal
-	FirstRefused401    = "FirstRefused401"
-	FirstRefused403    = "FirstRefused403"
-	ReadyUnknown       = "ReadyUnknown"
-	ReadyFalse         = "ReadyFalse"
-	PodsUnready        = "PodsUnready" // the last pod of the node
-	NoScheduleTainted  = "NoScheduleTainted"
-	NoExecuteTainted   = "NoExecuteTainted"
-	NotReadyTainted    = "NotReadyTainted"   // node.kubernetes.io/not-ready; subject: the effect
-	PodEvicted         = "PodEvicted"        // subject: the toleration
-	ReplacementReady   = "ReplacementReady"  // subject: the toleration
-	KubeletExited      = "KubeletExited"     // by itself; systemd starts it again
-	RenewalLate        = "RenewalLate"       // an accepted renewal after a longer gap than a healthy kubelet makes
-	ControllerStopped  = "ControllerStopped" // the container of kube-controller-manager ended
-	ControllerLeads    = "ControllerLeads"   // another kube-controller-manager has taken the lead
-	FaultReleased      = "FaultReleased"     // taken back, the node left to itself
-	FaultUndone        = "FaultUndone"
-	RepairDone         = "RepairDone" // the kubelet was started with a good certificate
-	LeaseResumed       = "LeaseResumed"
-	ReadyTrue          = "ReadyTrue"
-	TaintsGone         = "TaintsGone"
-	PodsBack           = "PodsBack"
-)
-
-// Names lists all milestones in the order of the chain.
-var Names = []string{FaultInjected, KubeletStarted, KubeletStopped, FaultStruck, ControllerStopped, CSRCreated, CSRApproved, CSRDenied, CSRIssued, CSRRepeated, CertificateRotated, CertificateInUse, CertificateExpired,
-	LeaseStalled, RenewalLate, FirstRefused401, FirstRefused403, FaultReleased, ControllerLeads, ReadyUnknown, ReadyFalse, PodsUnready, NoScheduleTainted, NoExecuteTainted, NotReadyTainted,
-	PodEvicted, ReplacementReady, KubeletExited, FaultUndone, RepairDone, LeaseResumed, ReadyTrue, TaintsGone, PodsBack}
-
-// Again is the subject of a NoExecute taint that was taken back and set once more.
-const Again = "again"
-
 // Users of the API server that make milestones.
 const (
 	// nodeController is also the user of the taint eviction controller
@@ -100,7 +53,8 @@ type Fold struct {
 	start time.Time
 	clock *clock
 
-	fault FaultPlan
+	fault fault
+	rows  map[string]Row
 	zero  time.Duration // FaultInjected, or the beginning of the measured part where there is no fault
 	began bool
 	now   time.Duration
@@ -195,13 +149,20 @@ type spend struct {
 }
 
 // NewFold makes a fold over a timeline that began at start.
-func NewFold(cfg *Config, fault FaultPlan, start time.Time) (*Fold, error) {
+func NewFold(cfg *Config, plan FaultPlan, start time.Time) (*Fold, error) {
 	tim, err := cfg.Timing()
 	if err != nil {
 		return nil, err
 	}
-	f := &Fold{cfg: cfg, tim: tim, fault: fault, start: start, clock: newClock(cfg, start), blind: map[string]bool{}, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
+	fault, err := newFault(plan)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fold{cfg: cfg, tim: tim, fault: fault, rows: map[string]Row{}, start: start, clock: newClock(cfg, start), blind: map[string]bool{}, nodes: map[string]*nodeState{}, byIP: map[string]string{}, pods: map[string]*podState{},
 		csrs: map[string]bool{}, owners: map[string]string{}, got: map[Key]*Milestone{}, early: map[sighting]time.Duration{}}
+	for _, r := range Chain() {
+		f.rows[r.Name] = r
+	}
 	for _, n := range cfg.Nodes {
 		f.nodes[n.Name] = &nodeState{target: slices.Contains(cfg.Target, n.Name), renewed: map[string]time.Duration{},
 			ready: map[string]string{}, taints: map[string]string{}, unready: map[string]time.Duration{}, requests: map[string]int{}, had: map[string]bool{}, used: map[string]time.Duration{}}
@@ -285,48 +246,6 @@ func (f *Fold) Milestones() []*Milestone {
 
 // Zero is the time of the injection since the start of the timeline.
 func (f *Fold) Zero() (time.Duration, bool) { return f.zero, f.began }
-
-// Unsteady says what is missing before a fault may be injected: every node Ready
-// and untainted, every Lease renewed twice since the timeline began, one ready pod
-// of every canary on the target. Empty means steady.
-func (f *Fold) Unsteady() string {
-	if why := f.Unready(); why != "" {
-		return why
-	}
-	for _, node := range f.cfg.Nodes {
-		switch n := f.nodes[node.Name]; {
-		case n.renewals < 2:
-			return fmt.Sprintf("the Lease of node %s was renewed %d times so far", node.Name, n.renewals)
-		case n.inUse.notAfter.IsZero():
-			return fmt.Sprintf("the client certificate of node %s was not read yet", node.Name)
-		}
-	}
-	for _, c := range f.cfg.Canaries {
-		home, where := f.cfg.Target[0], "nowhere"
-		for _, p := range f.pods {
-			if p.canary == c && p.ready && !p.deleting && (where == "nowhere" || p.node == home) {
-				where = p.node
-			}
-		}
-		if where != home {
-			return fmt.Sprintf("canary %s is ready on %s and not on %s", c, where, home)
-		}
-	}
-	return ""
-}
-
-// Unready says which node is not fit to take pods; empty means that all are.
-func (f *Fold) Unready() string {
-	for _, node := range f.cfg.Nodes {
-		switch n := f.nodes[node.Name]; {
-		case n.ready["watch"] != "True":
-			return fmt.Sprintf("node %s is not Ready", node.Name)
-		case strings.Contains(n.taints["watch"], unreachable), strings.Contains(n.taints["watch"], notReady):
-			return fmt.Sprintf("node %s is tainted: %s", node.Name, n.taints["watch"])
-		}
-	}
-	return ""
-}
 
 // Certificate is what is known of the client certificate that a kubelet uses: the
 // end of its validity, and when it was rotated to.
@@ -687,7 +606,7 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 			f.mark(Key{ReadyFalse, node, ""}, source, at, "")
 		}
 	case "True":
-		if f.reached(ReadyUnknown, node) || f.fault.Effect == EffectNotReady && f.reached(ReadyFalse, node) {
+		if f.reached(ReadyUnknown, node) || f.fault.effect == EffectNotReady && f.reached(ReadyFalse, node) {
 			f.mark(Key{ReadyTrue, node, ""}, source, at, "")
 			f.podsBack(node, at) // a kubelet that went on tells of its pods first
 		}
@@ -743,7 +662,7 @@ func (f *Fold) Suppressed(k Key) string {
 		if !ok || f.worst.state == "" || f.tim.Large {
 			return ""
 		}
-		if end := unknown.At + time.Duration(f.noExecute(k.Node).Max()*float64(time.Second)); f.worst.since < end {
+		if end := unknown.At + time.Duration(f.noExecute(k).Max()*float64(time.Second)); f.worst.since < end {
 			return fmt.Sprintf("none: the zone is in %s since %.2f s, eviction rate 0", f.worst.state, (f.worst.since - f.zero).Seconds())
 		}
 	case PodEvicted, ReplacementReady:
@@ -1119,4 +1038,15 @@ func (f *Fold) passTime() {
 // expiry is the end of a node's certificate since the start of the timeline.
 func (f *Fold) expiry(n *nodeState) time.Duration {
 	return n.inUse.notAfter.Sub(f.start) - time.Duration(f.cfg.ClockOffset*float64(time.Second))
+}
+
+// podsOn counts the pods of a node that the node controller has to mark.
+func (f *Fold) podsOn(node string) int {
+	n := 0
+	for _, p := range f.pods {
+		if p.node == node && !p.gone {
+			n++
+		}
+	}
+	return n
 }

@@ -415,7 +415,7 @@ func sortKey(r Result) float64 {
 	if r.Seconds != nil {
 		return *r.Seconds
 	}
-	return 1e9 + float64(slices.Index(Names, r.Name))
+	return 1e9 + float64(slices.Index(Names(), r.Name))
 }
 
 // expect judges one expectation on one target.
@@ -534,28 +534,9 @@ func (j *judgement) never(x Expectation, target string) (Result, Key) {
 	return r, k
 }
 
-// sourcesOf lists which sources show a milestone, by the object of their gaps.
-func sourcesOf(name string) []string {
-	switch name {
-	case CSRCreated, CSRRepeated, CSRApproved, CSRDenied, CSRIssued:
-		return []string{"audit", "certificatesigningrequests"}
-	case LeaseStalled, LeaseResumed:
-		return []string{"audit", "leases"}
-	case ReadyUnknown, ReadyFalse, ReadyTrue, NoScheduleTainted, NoExecuteTainted, TaintsGone:
-		return []string{"audit", "nodes"}
-	case PodEvicted, PodsUnready:
-		return []string{"audit", "pods"}
-	case ReplacementReady, PodsBack:
-		return []string{"pods"}
-	case CertificateRotated, CertificateExpired, KubeletExited:
-		return []string{"kubelet"}
-	}
-	return []string{"audit"}
-}
-
 // covered says whether at least one source of a milestone had no gap from a to b.
 func (j *judgement) covered(name string, a, b time.Duration) bool {
-	for _, source := range sourcesOf(name) {
+	for _, source := range j.fold.rows[name].Sources {
 		clear := true
 		for _, g := range j.run.Gaps {
 			if g.Source != source && !strings.HasPrefix(g.Source, source+" ") {
@@ -871,7 +852,7 @@ func (j *judgement) bitten() {
 }
 
 func (j *judgement) notInjected() []string {
-	if none := j.plan.Spec.Fault.Type; none == "" || none == "none" {
+	if !j.fold.fault.breaks() {
 		return nil
 	}
 	if _, ok := j.find(timeline.TypeInjected); !ok {
@@ -913,7 +894,7 @@ func (j *judgement) contamination() []string {
 				why = append(why, "the fault vanished before the undo: "+e.Detail["seen"])
 			}
 		case timeline.TypeController:
-			if was := controller[e.Object]; was != "" && was != e.Detail["id"] && !(e.Object == "kube-controller-manager" && j.plan.Spec.Fault.restartsController()) {
+			if was := controller[e.Object]; was != "" && was != e.Detail["id"] && !(e.Object == "kube-controller-manager" && j.fold.fault.restartsController()) {
 				why = append(why, fmt.Sprintf("%s changed identity from %s to %s", e.Object, was, e.Detail["id"]))
 			}
 			controller[e.Object] = e.Detail["id"]

@@ -700,7 +700,7 @@ func TestHeartbeats(t *testing.T) {
 	bytes := func(e timeline.Event, n string) timeline.Event { e.Detail["bytes"] = n; return e }
 	create := renewal(1, "w2")
 	create.Type, create.Detail["code"] = "create", "201" // counted in no statistic of renewals
-	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"fault":{"type":"x"}}}`,
+	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"fault":{"type":"csr-denied"}}}`,
 		bytes(renewal(1, "w1"), "100"), bytes(renewal(11, "w1"), "300"), bytes(renewal(22, "w1"), "200"), bytes(renewal(32.5, "w1"), "200"),
 		create, renewal(10, "w2"), audit(11, "get", "leases w2", "code=200", "ns=kube-node-lease"), audit(12, "update", "leases w2", "code=409"), renewal(20, "w2"), renewal(99, "w2"), renewal(101, "w2"),
 		injected(25), seen("run", 100, timeline.TypePhase, "collect")))
@@ -826,7 +826,7 @@ func FuzzJudge(f *testing.F) {
 	write(&short)
 	for _, e := range []string{
 		`{"expect":[{"milestone":"FaultInjected"},{"milestone":"Nothing","subject":"x"}],"never":[{"milestone":"FaultInjected"},{"milestone":""}]}`,
-		`{"fault":{"type":"x"},"expect":[{"milestone":"PodEvicted"},{"milestone":"PodEvicted","subject":"5s","max":"1s"},{"milestone":"CertificateExpired"}]}`,
+		`{"fault":{"type":"csr-denied"},"expect":[{"milestone":"PodEvicted"},{"milestone":"PodEvicted","subject":"5s","max":"1s"},{"milestone":"CertificateExpired"}]}`,
 	} {
 		tiny := *tl
 		tiny.Header.Experiment = []byte(`{"spec":` + e + `}`)

@@ -120,7 +120,7 @@ func TestWindowsOfTheFastProfile(t *testing.T) {
 	// A slow period makes the second branch wait for the pass and not for the token.
 	cfg.Flags["kube-controller-manager"]["node-monitor-period"] = Flag{"20s", ""}
 	f = newFold(t, cfg)
-	if w := f.noExecute("w1"); w.Intervals[1].Min != 20 {
+	if w := f.noExecute(Key{Name: NoExecuteTainted, Node: "w1"}); w.Intervals[1].Min != 20 {
 		t.Errorf("NoExecute %v", w)
 	}
 }
@@ -145,8 +145,8 @@ func TestAWindowFindsTheBranchThatWasHit(t *testing.T) {
 }
 
 func TestRecoveryIsWhatComesAfterTheUndo(t *testing.T) {
-	from := slices.Index(Names, FaultUndone)
-	for i, name := range Names {
+	from := slices.Index(Names(), FaultUndone)
+	for i, name := range Names() {
 		if want := i >= from || name == CertificateRotated; minted(time.Minute).Recovery(name) != want {
 			t.Errorf("%s: recovery %v, want %v", name, !want, want)
 		}
