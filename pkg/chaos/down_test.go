@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -554,5 +555,13 @@ func TestDeadManLooksTwice(t *testing.T) {
 				t.Errorf("healed %v: looked twice %v, took its step %v", heals, n.exists("looked"), n.exists("ran"))
 			}
 		}
+	}
+}
+// What a type of fault does to the chain and how it is made stand in two tables.
+func TestEveryTypeOfFaultIsMadeAndJudged(t *testing.T) {
+	made := append(slices.Sorted(maps.Keys(makers())), "none")
+	slices.Sort(made)
+	if judged := judge.Faults(); !slices.Equal(made, judged) {
+		t.Errorf("types that are made: %v, types that are judged: %v", made, judged)
 	}
 }

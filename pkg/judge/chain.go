@@ -74,7 +74,8 @@ type Row struct {
 	// Lane is where it belongs in a picture: "fault", "controller", "kubelet", "requests",
 	// "certificate", "lease", "ready", "taints" or "pods".
 	Lane string
-	// Sources are those that show it, by the object of their gaps.
+	// Sources are those that show it, by the object of their gaps; none where the run itself
+	// does it.
 	Sources []string
 	// Write says that it is a write that others learn of through a watch: what counts from
 	// it may come a moment before the audit log's stamp of it.
@@ -100,11 +101,11 @@ var (
 // windows.
 func Chain() []Row {
 	return []Row{
-		{Name: FaultInjected, Part: Loss, Lane: "fault", Sources: byAudit, window: (*Fold).sinceInjection},
-		{Name: KubeletStarted, Part: Loss, Lane: "kubelet", Sources: byAudit, window: (*Fold).sinceInjection},
-		{Name: KubeletStopped, Part: Loss, Lane: "kubelet", Sources: byAudit, window: (*Fold).sinceInjection},
-		{Name: FaultStruck, Part: Loss, Lane: "fault", Sources: byAudit, window: (*Fold).sinceInjection},
-		{Name: ControllerStopped, Part: Loss, Lane: "controller", Sources: byAudit, window: (*Fold).sinceInjection},
+		{Name: FaultInjected, Part: Loss, Lane: "fault", window: (*Fold).sinceInjection},
+		{Name: KubeletStarted, Part: Loss, Lane: "kubelet", window: (*Fold).sinceInjection},
+		{Name: KubeletStopped, Part: Loss, Lane: "kubelet", window: (*Fold).sinceInjection},
+		{Name: FaultStruck, Part: Loss, Lane: "fault", window: (*Fold).sinceInjection},
+		{Name: ControllerStopped, Part: Loss, Lane: "controller", window: (*Fold).sinceInjection},
 		{Name: CSRCreated, Part: Loss, Lane: "requests", Sources: byCSRs, Write: true, window: (*Fold).csrCreated},
 		{Name: CSRApproved, Part: Loss, Lane: "requests", Sources: byCSRs, Write: true, window: (*Fold).csrApproved},
 		{Name: CSRDenied, Part: Loss, Lane: "requests", Sources: byCSRs, window: (*Fold).csrDenied},
@@ -117,7 +118,7 @@ func Chain() []Row {
 		{Name: RenewalLate, Part: Loss, Lane: "lease", Sources: byAudit, window: (*Fold).sinceInjection},
 		{Name: FirstRefused401, Part: Loss, Lane: "lease", Sources: byAudit, window: (*Fold).firstRefused401},
 		{Name: FirstRefused403, Part: Loss, Lane: "lease", Sources: byAudit, window: (*Fold).firstRefused403},
-		{Name: FaultReleased, Part: Loss, Lane: "fault", Sources: byAudit, window: (*Fold).sinceInjection},
+		{Name: FaultReleased, Part: Loss, Lane: "fault", window: (*Fold).sinceInjection},
 		{Name: ControllerLeads, Part: Loss, Lane: "controller", Sources: byAudit, window: (*Fold).controllerLeads},
 		{Name: ReadyUnknown, Part: Loss, Lane: "ready", Sources: byNodes, Write: true, window: (*Fold).readyUnknown},
 		{Name: ReadyFalse, Part: Loss, Lane: "ready", Sources: byNodes, Write: true, window: (*Fold).readyFalse},
@@ -128,8 +129,8 @@ func Chain() []Row {
 		{Name: PodEvicted, Part: Loss, Lane: "pods", Subject: TolerationOf, Sources: byWrites, window: (*Fold).podEvicted},
 		{Name: ReplacementReady, Part: Loss, Lane: "pods", Subject: TolerationOf, Sources: byPods, window: (*Fold).replacementReady},
 		{Name: KubeletExited, Part: Loss, Lane: "kubelet", Sources: byNode, ownClock: true, window: (*Fold).kubeletExited},
-		{Name: FaultUndone, Part: Repair, Lane: "fault", Sources: byAudit, window: (*Fold).sinceInjection},
-		{Name: RepairDone, Part: Repair, Lane: "fault", Sources: byAudit, window: (*Fold).repairDone},
+		{Name: FaultUndone, Part: Repair, Lane: "fault", window: (*Fold).sinceInjection},
+		{Name: RepairDone, Part: Repair, Lane: "fault", window: (*Fold).repairDone},
 		{Name: LeaseResumed, Part: WayBack, Lane: "lease", Sources: byLeases, window: (*Fold).leaseResumed},
 		{Name: ReadyTrue, Part: WayBack, Lane: "ready", Sources: byNodes, Write: true, window: (*Fold).readyTrue},
 		{Name: TaintsGone, Part: WayBack, Lane: "taints", Sources: byNodes, window: (*Fold).taintsGone},

@@ -536,7 +536,11 @@ func (j *judgement) never(x Expectation, target string) (Result, Key) {
 
 // covered says whether at least one source of a milestone had no gap from a to b.
 func (j *judgement) covered(name string, a, b time.Duration) bool {
-	for _, source := range j.fold.rows[name].Sources {
+	row := j.fold.rows[name]
+	if len(row.Sources) == 0 && row.Name != "" {
+		return true
+	}
+	for _, source := range row.Sources {
 		clear := true
 		for _, g := range j.run.Gaps {
 			if g.Source != source && !strings.HasPrefix(g.Source, source+" ") {

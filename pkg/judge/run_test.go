@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -21,10 +20,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
-
-var update = flag.Bool("update", false, "write golden files anew")
 
 const recording = "testdata/csr-denied-fast.jsonl.gz"
 
@@ -71,36 +69,12 @@ func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := judged(t, tl)
-			golden(t, "testdata/"+name+".run.json", asJSON(t, r))
+			golden.Lines(t, "testdata/"+name+".run.json", asJSON(t, r))
 			if r.Outcome != OutcomePass {
 				t.Errorf("outcome %s: %q", r.Outcome, r.Reasons)
 			}
 		})
 	}
-}
-
-// golden compares with a file, line by line.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got == string(want) {
-		return
-	}
-	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-	for i := range min(len(g), len(w)) {
-		if g[i] != w[i] {
-			t.Fatalf("%s: line %d differs:\n got %s\nwant %s\nIf the rules changed on purpose, run with -update and read the diff.", name, i+1, g[i], w[i])
-		}
-	}
-	t.Fatalf("%s: %d lines, want %d", name, len(g), len(w))
 }
 
 // The golden file says what came out; this says what must.
