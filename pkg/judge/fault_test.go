@@ -90,7 +90,7 @@ func TestWindowsOfFaults(t *testing.T) {
 	again := Key{NoExecuteTainted, "w1", Again}
 	tainted := taint(80, "w1", both(unreachable))
 	one := func(from, to float64) []Interval { return []Interval{{from, to, ""}} }
-	silent := []timeline.Event{renewal(10, "w1"), refused(20, "401", "leases w1")}
+	silent := []timeline.Event{renews(10, "w1"), refused(20, "401", "leases w1")}
 	nextPass := []Interval{{50, 56.05, "next pass"}}
 	for name, tc := range map[string]struct {
 		fault  string
@@ -247,7 +247,7 @@ func TestWhatAFaultIs(t *testing.T) {
 func TestAWayBackThatTheRepairBegan(t *testing.T) {
 	const released = `{"type":"csr-denied","certificate":{"mint":"40s"},"release":{"after":"CSRCreated","plus":"605s","touch":true}}`
 	back := func(at float64) []timeline.Event {
-		return []timeline.Event{rotatedTo(at, "w1", "new"), renewal(at, "w1"), status(at, "w1", "True")}
+		return []timeline.Event{rotatedTo(at, "w1", "new"), renews(at, "w1"), status(at, "w1", "True")}
 	}
 	repaired := seen("run", 660, timeline.TypeRepaired, "node w1")
 	for name, tc := range map[string]struct {
@@ -257,7 +257,7 @@ func TestAWayBackThatTheRepairBegan(t *testing.T) {
 		"by itself":     {append(back(612), repaired), true},
 		"by the repair": {append([]timeline.Event{repaired}, back(661)...), false},
 	} {
-		f := foldOf(t, testConfig("v1.37.2"), released, append([]timeline.Event{certificate(1, "w1", "/a.pem", start.Add(45*time.Second)), injected(5), nodeSeen(6, "w1", "True", "none"), renewal(10, "w1"),
+		f := foldOf(t, testConfig("v1.37.2"), released, append([]timeline.Event{certificate(1, "w1", "/a.pem", start.Add(45*time.Second)), injected(5), nodeShown(6, "w1", "True", "none"), renews(10, "w1"),
 			refused(45, "401", "leases w1"), status(100, "w1", "Unknown"), asksSeen(600, "w1", "c"), did(611, timeline.TypeReleased), decides(611.5, "status", "c", "Approved")}, tc.events...)...)
 		for _, way := range []string{CertificateRotated, LeaseResumed, ReadyTrue} {
 			m, ok := f.Get(Key{way, "w1", ""})
@@ -354,21 +354,21 @@ func TestALateRenewal(t *testing.T) {
 		events []timeline.Event
 		at     float64
 	}{
-		"in time":                        {"w1", []timeline.Event{renewal(10, "w1"), renewal(22.4, "w1")}, -1},
-		"late":                           {"w1", []timeline.Event{renewal(10, "w1"), renewal(22.401, "w1")}, 22.401},
-		"in time after a start":          {"w1", []timeline.Event{started, renewal(10, "w1"), renewal(25.9, "w1")}, -1},
-		"late after a start":             {"w1", []timeline.Event{started, renewal(10, "w1"), renewal(25.901, "w1")}, 25.901},
-		"another node's start":           {"w1", []timeline.Event{seen("run", 6, timeline.TypeKubeletStarted, "node w2"), renewal(10, "w1"), renewal(22.401, "w1")}, 22.401},
-		"over the injection":             {"w1", []timeline.Event{renewal(15, "w1")}, -1},
-		"late over the injection":        {"w1", []timeline.Event{renewal(15.5, "w1")}, 15.5},
-		"the first late one":             {"w1", []timeline.Event{renewal(10, "w1"), renewal(23, "w1"), renewal(40, "w1")}, 23},
+		"in time":                        {"w1", []timeline.Event{renews(10, "w1"), renews(22.4, "w1")}, -1},
+		"late":                           {"w1", []timeline.Event{renews(10, "w1"), renews(22.401, "w1")}, 22.401},
+		"in time after a start":          {"w1", []timeline.Event{started, renews(10, "w1"), renews(25.9, "w1")}, -1},
+		"late after a start":             {"w1", []timeline.Event{started, renews(10, "w1"), renews(25.901, "w1")}, 25.901},
+		"another node's start":           {"w1", []timeline.Event{seen("run", 6, timeline.TypeKubeletStarted, "node w2"), renews(10, "w1"), renews(22.401, "w1")}, 22.401},
+		"over the injection":             {"w1", []timeline.Event{renews(15, "w1")}, -1},
+		"late over the injection":        {"w1", []timeline.Event{renews(15.5, "w1")}, 15.5},
+		"the first late one":             {"w1", []timeline.Event{renews(10, "w1"), renews(23, "w1"), renews(40, "w1")}, 23},
 		"a watch may be late by itself":  {"w1", []timeline.Event{renewalSeen(10, "w1"), renewalSeen(30, "w1")}, -1},
-		"a refused one is a stall":       {"w1", []timeline.Event{renewal(10, "w1"), refused(20, "401", "leases w1"), renewal(40, "w1")}, -1},
-		"a silence is a stall":           {"w1", []timeline.Event{renewal(10, "w1"), seen("run", 60.5, timeline.TypeWitness, ""), renewal(61, "w1")}, -1},
-		"a control node's is not judged": {"w2", []timeline.Event{renewal(10, "w2"), renewal(40, "w2")}, -1},
+		"a refused one is a stall":       {"w1", []timeline.Event{renews(10, "w1"), refused(20, "401", "leases w1"), renews(40, "w1")}, -1},
+		"a silence is a stall":           {"w1", []timeline.Event{renews(10, "w1"), seen("run", 60.5, timeline.TypeWitness, ""), renews(61, "w1")}, -1},
+		"a control node's is not judged": {"w2", []timeline.Event{renews(10, "w2"), renews(40, "w2")}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := foldOf(t, testConfig("v1.37.2"), `{"type":"rotation"}`, append([]timeline.Event{renewal(3, "w1"), injected(5)}, tc.events...)...)
+			f := foldOf(t, testConfig("v1.37.2"), `{"type":"rotation"}`, append([]timeline.Event{renews(3, "w1"), injected(5)}, tc.events...)...)
 			if m := f.at(t, RenewalLate, tc.node, "", tc.at, "audit"); tc.at >= 0 && !strings.HasSuffix(m.Note, " s after the one before") {
 				t.Errorf("note %q", m.Note)
 			}
@@ -438,10 +438,10 @@ func TestTaintedAgain(t *testing.T) {
 		at     float64
 		source string
 	}{
-		"seen by both":                     {[]timeline.Event{taint(80, "w1", set), nodeSeen(80.1, "w1", "Unknown", set), taint(100, "w1", off), nodeSeen(100.1, "w1", "Unknown", off), taint(100.3, "w1", set), nodeSeen(100.4, "w1", "Unknown", set)}, 100.3, "audit"},
-		"seen by the watch alone":          {[]timeline.Event{nodeSeen(80.1, "w1", "Unknown", set), nodeSeen(100.1, "w1", "Unknown", off), nodeSeen(100.4, "w1", "Unknown", set)}, 100.4, "watch"},
-		"the audit log missed the first":   {[]timeline.Event{nodeSeen(80.1, "w1", "Unknown", set), taint(100, "w1", off), nodeSeen(100.1, "w1", "Unknown", off), taint(100.3, "w1", set), nodeSeen(100.4, "w1", "Unknown", set)}, 100.4, "watch"},
-		"the watch is late with the first": {[]timeline.Event{taint(80, "w1", set), nodeSeen(81, "w1", "Unknown", set)}, -1, ""},
+		"seen by both":                     {[]timeline.Event{taint(80, "w1", set), nodeShown(80.1, "w1", "Unknown", set), taint(100, "w1", off), nodeShown(100.1, "w1", "Unknown", off), taint(100.3, "w1", set), nodeShown(100.4, "w1", "Unknown", set)}, 100.3, "audit"},
+		"seen by the watch alone":          {[]timeline.Event{nodeShown(80.1, "w1", "Unknown", set), nodeShown(100.1, "w1", "Unknown", off), nodeShown(100.4, "w1", "Unknown", set)}, 100.4, "watch"},
+		"the audit log missed the first":   {[]timeline.Event{nodeShown(80.1, "w1", "Unknown", set), taint(100, "w1", off), nodeShown(100.1, "w1", "Unknown", off), taint(100.3, "w1", set), nodeShown(100.4, "w1", "Unknown", set)}, 100.4, "watch"},
+		"the watch is late with the first": {[]timeline.Event{taint(80, "w1", set), nodeShown(81, "w1", "Unknown", set)}, -1, ""},
 		"it was never taken away":          {[]timeline.Event{taint(80, "w1", set), taint(100, "w1", set)}, -1, ""},
 		"taken away and not set":           {[]timeline.Event{taint(80, "w1", set), taint(100, "w1", off)}, -1, ""},
 		"the third time is the second":     {[]timeline.Event{taint(80, "w1", set), taint(100, "w1", off), taint(100.3, "w1", set), taint(120, "w1", off), taint(120.3, "w1", set)}, 100.3, "audit"},
@@ -450,7 +450,7 @@ func TestTaintedAgain(t *testing.T) {
 		"NoSchedule alone":                 {[]timeline.Event{taint(80, "w1", off), taint(100, "w1", "none"), taint(100.3, "w1", off)}, -1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := foldOf(t, testConfig("v1.37.2"), `{"type":"kcm-killed"}`, append([]timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, tc.events...)...)
+			f := foldOf(t, testConfig("v1.37.2"), `{"type":"kcm-killed"}`, append([]timeline.Event{injected(5), nodeShown(6, "w1", "True", "none")}, tc.events...)...)
 			f.at(t, NoExecuteTainted, "w1", Again, tc.at, tc.source)
 			f.at(t, NoScheduleTainted, "w1", Again, -1, "")
 			if m, ok := f.Get(Key{NoExecuteTainted, "w1", ""}); ok && m.At > sec(90) { // without a subject: the first
@@ -507,7 +507,7 @@ func TestDecisionsFromTheAuditLog(t *testing.T) {
 			seen("watch", 10.06, "added", "certificatesigningrequests csr-1", "user=system:node:w1", "state=Pending", "signer=kubernetes.io/kubelet-serving")}, -1, -1, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tl := timelineOf(t, `{"type":"csr-refused"}`, append([]timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, tc.events...)...)
+			tl := timelineOf(t, `{"type":"csr-refused"}`, append([]timeline.Event{injected(5), nodeShown(6, "w1", "True", "none")}, tc.events...)...)
 			got := map[string]float64{CSRApproved: -1, CSRDenied: -1, CSRIssued: -1}
 			for _, m := range judged(t, tl).Milestones {
 				if _, asked := got[m.Name]; asked && m.Node == "w1" {
@@ -546,12 +546,12 @@ func TestALaterSightingIsAnotherChange(t *testing.T) {
 		{75, 70, 70, "audit"}, // a watch may be late by as much as it likes
 	} {
 		t.Run(strconv.FormatFloat(tc.audit, 'f', -1, 64), func(t *testing.T) {
-			seen, told := nodeSeen(tc.watch, "w1", "Unknown", "none"), status(tc.audit, "w1", "Unknown")
+			seen, told := nodeShown(tc.watch, "w1", "Unknown", "none"), status(tc.audit, "w1", "Unknown")
 			order := []timeline.Event{seen, told}
 			if tc.audit < tc.watch {
 				order = []timeline.Event{told, seen}
 			}
-			f := foldOf(t, testConfig("v1.37.2"), `{"type":"csr-denied"}`, append([]timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, order...)...)
+			f := foldOf(t, testConfig("v1.37.2"), `{"type":"csr-denied"}`, append([]timeline.Event{injected(5), nodeShown(6, "w1", "True", "none")}, order...)...)
 			m := f.at(t, ReadyUnknown, "w1", "", tc.want, tc.source)
 			if _, both := m.Seen["audit"]; both != (tc.source == "audit") {
 				t.Errorf("seen %v", m.Seen)

@@ -196,19 +196,22 @@ func (j *judgement) requests(n NodeTrace) Requests {
 	made, issued := map[string]bool{}, map[string]string{}
 	stored := map[string]bool{}
 	for _, e := range j.events {
-		at := j.clock.when(e)
+		at := j.clock.when(e.Event)
 		if !began || at < zero || at > end {
 			continue
 		}
-		kind, name, _ := strings.Cut(e.Object, " ")
-		switch {
-		case kind == "certificatesigningrequests" && e.Source == "watch" && e.Detail["user"] == nodeUser+n.Name && isClientSigner(e.Detail["signer"]) && e.Type != "listed" && e.Type != "deleted":
-			made[name] = true
-			if e.Detail["state"] == "Issued" {
-				issued[name] = e.Detail["cred"]
+		switch w := e.says.(type) {
+		case csrSeen:
+			if w.node == n.Name && !w.serving && w.verb != timeline.TypeListed && w.verb != timeline.TypeDeleted {
+				made[w.name] = true
+				if w.state == "Issued" {
+					issued[w.name] = w.cred
+				}
 			}
-		case e.Type == timeline.TypeCertificate && name == n.Name && datedFile.MatchString(e.Detail["file"]):
-			stored[e.Detail["cred"]] = true
+		case certificateSeen:
+			if w.node == n.Name && datedFile.MatchString(w.file) {
+				stored[w.cred] = true
+			}
 		}
 	}
 	r := Requests{Made: len(made), Issued: len(issued)}

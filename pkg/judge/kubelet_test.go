@@ -344,8 +344,8 @@ func TestARefusedRequestForACertificate(t *testing.T) {
 
 // False is the kubelet's word and Unknown the controller's; so are their taints.
 func TestNotReadyIsAWordOfTheKubelet(t *testing.T) {
-	events := []timeline.Event{nodeSeen(1, "w1", "True", "none"), injected(5), nodeSeen(20, "w1", "False", "none"), taint(21, "w1", notReady+":NoSchedule"), taint(22, "w1", both(notReady)),
-		nodeSeen(30, "w1", "True", both(notReady)), taint(31, "w1", "none")}
+	events := []timeline.Event{nodeShown(1, "w1", "True", "none"), injected(5), nodeShown(20, "w1", "False", "none"), taint(21, "w1", notReady+":NoSchedule"), taint(22, "w1", both(notReady)),
+		nodeShown(30, "w1", "True", both(notReady)), taint(31, "w1", "none")}
 	f := foldOf(t, testConfig("v1.37.2"), `{"type":"containerd-frozen"}`, events...)
 	f.at(t, ReadyFalse, "w1", "", 20, "watch")
 	f.at(t, NotReadyTainted, "w1", "NoSchedule", 21, "audit")
@@ -365,12 +365,12 @@ func TestPodsThatAreBackBeforeTheirNode(t *testing.T) {
 	cfg := testConfig("v1.37.2")
 	cfg.Canaries = []string{"0s"}
 	canary := func(at float64, name, node, ready string) timeline.Event {
-		return podSeen(at, "modified", name, node, ready, "canary=0s")
+		return podShown(at, "modified", name, node, ready, "canary=0s")
 	}
-	f := foldOf(t, cfg, `{"type":"kubelet-frozen"}`, nodeSeen(1, "w1", "True", "none"), canary(2, "a", "w1", "True"), injected(5), nodeSeen(20, "w1", "Unknown", "none"), canary(20.1, "a", "w1", "False"))
+	f := foldOf(t, cfg, `{"type":"kubelet-frozen"}`, nodeShown(1, "w1", "True", "none"), canary(2, "a", "w1", "True"), injected(5), nodeShown(20, "w1", "Unknown", "none"), canary(20.1, "a", "w1", "False"))
 	f.Add(canary(25, "a", "w1", "True"))
 	f.at(t, PodsBack, "w1", "", -1, "")
-	f.Add(nodeSeen(30, "w1", "True", "none"))
+	f.Add(nodeShown(30, "w1", "True", "none"))
 	f.at(t, PodsBack, "w1", "", 30, "watch")
 }
 

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // A Machine is the part of a window that is the machine's and not Kubernetes': so many
@@ -66,53 +63,34 @@ type trip struct {
 
 func (t trip) took() time.Duration { return t.to - t.from }
 
-// answeredIn is how long the server took to answer a request of the audit log; zero in a
-// record that does not tell.
-func answeredIn(e timeline.Event) time.Duration {
-	took, err := timeline.ParseSeconds(e.Detail["took"])
-	if err != nil || e.Source != "audit" {
-		return 0
-	}
-	return max(0, took)
-}
-
-// accepted says whether an event is a write that the API server has accepted.
-func accepted(e timeline.Event) bool {
-	return e.Source == "audit" && strings.HasPrefix(e.Detail["code"], "2") && slices.Contains([]string{"create", "update", "patch", "delete"}, e.Type)
-}
-
-// tripOf reads from an event how long a trip took: the API server over a write, a kubelet
+// tripOf reads from a fact how long a trip took: the API server over a write, a kubelet
 // that is not meddled with over the renewal of its Lease (its renewTime is the moment
 // before the request), the shell that watches such a node over starting a process, or over
-// waking up. at is the time of the event since the start of the timeline. A renewal that took longer than its client
+// waking up. at is its time since the start of the timeline. A renewal that took longer than its client
 // waits for an answer is none: the times contradict each other.
-func tripOf(e timeline.Event, at, patience time.Duration, meddled func(node string) bool) (trip, bool) {
-	kind, name, _ := strings.Cut(e.Object, " ")
-	seconds := func(key string) time.Duration {
-		d, err := timeline.ParseSeconds(e.Detail[key])
-		if err != nil {
-			return 0
-		}
-		return max(0, d)
-	}
+func tripOf(e fact, at, patience time.Duration, meddled func(node string) bool) (trip, bool) {
 	var took time.Duration
-	switch {
-	case accepted(e):
-		took = answeredIn(e)
-		if sent, err := time.Parse(time.RFC3339Nano, e.Detail["renew"]); kind == "leases" && e.Detail["ns"] == "kube-node-lease" && err == nil && !meddled(name) {
+	if r, ok := entryOf(e.says); ok && r.changed() {
+		took = r.took
+	}
+	switch w := e.says.(type) {
+	case renewal:
+		if sent, err := time.Parse(time.RFC3339Nano, w.renew); err == nil && !meddled(w.node) {
 			if d := e.Stamp.Sub(sent); d <= patience {
 				took = max(took, d)
 			}
 		}
-	case e.Source == "node" && e.Type == timeline.TypePace && !meddled(name):
-		took = max(seconds("look"), seconds("late"))
+	case paceSeen:
+		if !meddled(w.node) {
+			took = max(w.look, w.late)
+		}
 	}
 	return trip{at - took, at}, took > 0
 }
 
 // measure notes how long a trip took. A kubelet waits for the answer to a renewal as long as
 // its Lease lasts (cmd/kubelet/app/server.go: the timeout of the heartbeat client).
-func (f *Fold) measure(e timeline.Event, at time.Duration) {
+func (f *Fold) measure(e fact, at time.Duration) {
 	meddled := func(node string) bool { n := f.nodes[node]; return n == nil || n.target }
 	if t, ok := tripOf(e, at, f.tim.D, meddled); ok {
 		f.trips = append(f.trips, t)

@@ -156,7 +156,7 @@ func TestByCause(t *testing.T) {
 		node(9, "True", "none", "14"), // made by nothing on record: it stands where it came
 	)
 	var got []string
-	for _, e := range byCause(tl.Events, newClock(&Config{}, tl.Header.Start)) {
+	for _, e := range byCause(readAll(tl.Events), newClock(&Config{}, tl.Header.Start)) {
 		got = append(got, e.Source+" "+e.Detail["ready"]+" "+e.Detail["rv"])
 	}
 	want := []string{"watch True 7", "audit Unknown ", "watch Unknown 8", "audit  ", "watch Unknown 9", "audit True ", "watch True 12", "watch True 14"}

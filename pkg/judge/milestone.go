@@ -202,7 +202,7 @@ func (c *clock) note(e timeline.Event) {
 }
 
 func (c *clock) when(e timeline.Event) time.Duration {
-	if e.Stamp.IsZero() || e.Source == "watch" {
+	if e.Stamp.IsZero() || e.Source == timeline.SourceWatch {
 		return e.At
 	}
 	return c.wall(e.Stamp, e.At)
@@ -259,7 +259,7 @@ func (f *Fold) Certificate(node string) (notAfter time.Time, rotatedAt time.Dura
 // Renewed is the time of a node's last accepted renewal, as far as it was seen.
 func (f *Fold) Renewed(node string) time.Duration {
 	if n := f.nodes[node]; n != nil {
-		return max(n.renewed["audit"], n.renewed["watch"])
+		return max(n.renewed[timeline.SourceAudit], n.renewed[timeline.SourceWatch])
 	}
 	return 0
 }
@@ -268,23 +268,38 @@ func (f *Fold) Renewed(node string) time.Duration {
 func (f *Fold) Now() time.Duration { return f.now }
 
 // Add takes one more event and returns the milestones that it completed.
-func (f *Fold) Add(e timeline.Event) []*Milestone {
+func (f *Fold) Add(e timeline.Event) []*Milestone { return f.add(read(e)) }
+
+func (f *Fold) add(e fact) []*Milestone {
 	f.news = f.news[:0]
-	f.clock.note(e)
-	at := f.When(e)
+	f.clock.note(e.Event)
+	at := f.When(e.Event)
 	f.now = max(f.now, at)
 	f.measure(e, at)
-	f.took = answeredIn(e)
-	kind, name, _ := strings.Cut(e.Object, " ")
-	switch e.Source {
-	case "run":
-		f.addRun(e, at, name)
-	case "audit":
-		f.addAudit(e, at, kind, name)
-	case "watch":
-		f.addWatch(e, at, kind, name)
-	case "node":
-		f.addNode(e, at, name)
+	f.took = 0
+	switch says := e.says.(type) {
+	case act:
+		f.addAct(says, at)
+	case installed:
+		if n := f.nodes[says.node]; n != nil {
+			f.certificate(says.certificateSeen, at, n)
+		}
+	case processSeen:
+		if n := f.nodes[says.node]; n != nil {
+			f.process(says, at, n)
+		}
+	case certificateSeen:
+		if n := f.nodes[says.node]; n != nil {
+			f.certificate(says, at, n)
+		}
+	default:
+		if r, ok := entryOf(says); ok {
+			f.took = r.took
+			f.requested(r, at)
+			f.addAudit(says, at)
+		} else {
+			f.addWatch(e, at)
+		}
 	}
 	f.passTime()
 	var ms []*Milestone
@@ -305,7 +320,7 @@ func (f *Fold) mark(k Key, source string, at time.Duration, note string) {
 		return
 	}
 	m, ok := f.got[k]
-	if source == "watch" && f.came(k, at) {
+	if source == timeline.SourceWatch && f.came(k, at) {
 		return
 	}
 	if !ok {
@@ -317,11 +332,11 @@ func (f *Fold) mark(k Key, source string, at time.Duration, note string) {
 	if _, ok := m.Seen[source]; ok {
 		return
 	}
-	if source == "audit" && m.Source == "watch" && at > m.At+sameChange {
+	if source == timeline.SourceAudit && m.Source == timeline.SourceWatch && at > m.At+sameChange {
 		return // it happened again; the audit log has missed the first time
 	}
 	m.Seen[source] = at
-	if source == "audit" && m.Source == "watch" {
+	if source == timeline.SourceAudit && m.Source == timeline.SourceWatch {
 		m.At, m.Source, m.Note, m.Late, m.took = at, source, note, false, f.took
 	}
 }
@@ -335,8 +350,8 @@ type sighting struct {
 // came says whether the audit log had a change before the measured part began that a
 // watch shows only now.
 func (f *Fold) came(k Key, at time.Duration) bool {
-	before, ok := f.early[sighting{k, "audit"}]
-	_, seen := f.early[sighting{k, "watch"}]
+	before, ok := f.early[sighting{k, timeline.SourceAudit}]
+	_, seen := f.early[sighting{k, timeline.SourceWatch}]
 	return ok && !seen && at-before <= sameChange
 }
 
@@ -345,37 +360,33 @@ func (f *Fold) reached(name, node string) bool {
 	return ok
 }
 
-func (f *Fold) addRun(e timeline.Event, at time.Duration, node string) {
-	switch e.Type {
+func (f *Fold) addAct(a act, at time.Duration) {
+	switch a.typ {
 	case timeline.TypeInjected, timeline.TypeMeasuring:
 		f.zero, f.began = at, true
 		for _, n := range f.nodes {
 			n.asked = n.inUse
 		}
-		if e.Type == timeline.TypeInjected {
-			f.markTargets(FaultInjected, "run", at, e.Detail["what"])
-		}
-	case timeline.TypeInstalled: // nobody may have looked before it was gone again
-		if n := f.nodes[node]; n != nil {
-			f.certificate(e, at, node, n)
+		if a.typ == timeline.TypeInjected {
+			f.markTargets(FaultInjected, timeline.SourceRun, at, a.detail["what"])
 		}
 	case timeline.TypeKubeletStarted:
-		f.mark(Key{KubeletStarted, node, ""}, "run", at, "")
+		f.mark(Key{KubeletStarted, a.of, ""}, timeline.SourceRun, at, "")
 	case timeline.TypeUndone:
-		f.markTargets(FaultUndone, "run", at, "")
+		f.markTargets(FaultUndone, timeline.SourceRun, at, "")
 		for _, n := range f.nodes {
 			n.responsive = n.answered
 		}
 	case timeline.TypeStruck:
-		f.markTargets(FaultStruck, "run", at, e.Detail["what"])
+		f.markTargets(FaultStruck, timeline.SourceRun, at, a.detail["what"])
 	case timeline.TypeKubeletStopped:
-		f.mark(Key{KubeletStopped, node, ""}, "run", at, e.Detail["how"])
+		f.mark(Key{KubeletStopped, a.of, ""}, timeline.SourceRun, at, a.detail["how"])
 	case timeline.TypeReleased:
-		f.markTargets(FaultReleased, "run", at, "")
+		f.markTargets(FaultReleased, timeline.SourceRun, at, "")
 	case timeline.TypeStopped:
-		f.markTargets(ControllerStopped, "run", at, e.Detail["id"])
+		f.markTargets(ControllerStopped, timeline.SourceRun, at, a.detail["id"])
 	case timeline.TypeRepaired:
-		f.mark(Key{RepairDone, node, ""}, "run", at, "")
+		f.mark(Key{RepairDone, a.of, ""}, timeline.SourceRun, at, "")
 	}
 }
 
@@ -386,48 +397,59 @@ func (f *Fold) markTargets(name, source string, at time.Duration, note string) {
 	}
 }
 
-func (f *Fold) addAudit(e timeline.Event, at time.Duration, kind, name string) {
-	d := e.Detail
-	ok := strings.HasPrefix(d["code"], "2")
-	if node := f.byIP[d["ip"]]; node != "" && d["agent"] == "kubelet" {
-		f.refusals(e, at, node)
-		f.use(node, d["cred"], at)
-		if kind == "certificatesigningrequests" && e.Type == "create" && slices.Contains([]string{"401", "403", "404"}, d["code"]) {
-			f.nodes[node].answered = true
-		}
+// requested notes what any request of a kubelet says. The node is told by address and program,
+// since a refused request has no user.
+func (f *Fold) requested(r *request, at time.Duration) {
+	node := f.byIP[r.ip]
+	if node == "" || r.agent != "kubelet" {
+		return
 	}
-	switch {
-	case kind == "leases" && name == "kube-controller-manager" && ok && d["holder"] != "":
-		if f.leader != "" && f.leader != d["holder"] {
-			f.markTargets(ControllerLeads, "audit", at, d["holder"])
+	f.refusals(r, at, node)
+	f.use(node, r.cred, at)
+	if r.resource == "certificatesigningrequests" && r.verb == "create" && slices.Contains([]string{"401", "403", "404"}, r.code) {
+		f.nodes[node].answered = true
+	}
+}
+
+func (f *Fold) addAudit(says any, at time.Duration) {
+	const source = timeline.SourceAudit
+	switch a := says.(type) {
+	case election:
+		if a.holder == "" {
+			return
 		}
-		f.leader = d["holder"]
-	case kind == "leases" && d["ns"] == "kube-node-lease" && ok && (e.Type == "update" || e.Type == "create" || e.Type == "patch"):
-		f.renewed(name, "audit", at, at, d["cred"])
-	case kind == "nodes/status" && ok && d["ready"] != "":
-		f.reportedStatus(name, at, d["user"])
-		f.readiness(name, "audit", at, d["ready"])
-	case kind == "nodes" && e.Type == "get" && d["user"] == nodeController:
-		// Every taint begins with this: UpdateNodeTaints of controller_utils.go.
-		if n := f.nodes[name]; n != nil && f.reached(NoScheduleTainted, name) && !f.reached(NoExecuteTainted, name) {
+		if f.leader != "" && f.leader != a.holder {
+			f.markTargets(ControllerLeads, source, at, a.holder)
+		}
+		f.leader = a.holder
+	case renewal:
+		f.renewed(a.node, source, at, at, a.cred)
+	case report:
+		f.reportedStatus(a.node, at, a.user)
+		if a.ready != "" {
+			f.readiness(a.node, source, at, a.ready)
+		}
+	case nodeRead: // every taint begins with this
+		if n := f.nodes[a.node]; n != nil && f.reached(NoScheduleTainted, a.node) && !f.reached(NoExecuteTainted, a.node) {
 			n.attempts++
 		}
-	case kind == "nodes" && e.Type == "patch" && ok && d["taints"] != "" && d["user"] == nodeController:
-		f.tainted(name, "audit", at, d["taints"])
-	case kind == "certificatesigningrequests" && e.Type == "create" && ok && isClientSigner(d["signer"]) && strings.HasPrefix(d["user"], nodeUser):
-		f.asked(strings.TrimPrefix(d["user"], nodeUser), "audit", at, "")
-	case kind == "certificatesigningrequests" && strings.HasPrefix(d["user"], nodeUser) && d["agent"] == "kubelet" && name != "":
-		f.own(e) // it waits for its own: the request to create it has no name
-	case (kind == "certificatesigningrequests/approval" || kind == "certificatesigningrequests/status") && ok && f.owners[name] != "":
-		f.decided(f.owners[name], name, kind, at, d["condition"])
-	case kind == "pods/status" && e.Type == "update" && d["user"] == nodeController:
-		// A patch by the same user is the eviction controller's.
-		f.podMarked(d["ns"]+"/"+name, at, d["code"])
-	case kind == "nodes/status" && ok:
-		f.reportedStatus(name, at, d["user"])
-	case kind == "pods" && e.Type == "delete" && ok && d["user"] == nodeController:
-		if p := f.pods[d["ns"]+"/"+name]; p != nil && p.canary != "" {
-			f.mark(Key{PodEvicted, p.node, p.canary}, "audit", at, name)
+	case nodeTaints:
+		if a.verb == "patch" && a.user == nodeController {
+			f.tainted(a.node, source, at, a.taints)
+		}
+	case csrMade:
+		f.asked(a.node, source, at, "")
+	case csrAwaited:
+		f.own(says)
+	case csrDecided:
+		if node := f.owners[a.csr]; node != "" {
+			f.decided(node, a, at)
+		}
+	case podMarked:
+		f.marked(a, at)
+	case podDeleted:
+		if p := f.pods[a.pod]; p != nil && p.canary != "" {
+			f.mark(Key{PodEvicted, p.node, p.canary}, source, at, a.name)
 		}
 	}
 }
@@ -440,7 +462,7 @@ func (f *Fold) asked(node, source string, at time.Duration, note string) {
 		return
 	}
 	created := Key{CSRCreated, node, ""}
-	if !f.began || source == "watch" && f.came(created, at) {
+	if !f.began || source == timeline.SourceWatch && f.came(created, at) {
 		f.mark(created, source, at, note)
 		return
 	}
@@ -466,36 +488,39 @@ func (f *Fold) use(node, cred string, at time.Duration) {
 // request.
 func (f *Fold) inUse(node string, n *nodeState) {
 	if at, ok := n.used[n.rotateTo]; ok && n.rotateTo != "" && n.target && f.reached(CertificateRotated, node) {
-		f.mark(Key{CertificateInUse, node, ""}, "audit", at, "certificate "+n.rotateTo)
+		f.mark(Key{CertificateInUse, node, ""}, timeline.SourceAudit, at, "certificate "+n.rotateTo)
 	}
 }
 
 // own notes whose a request is: a node asks for itself, and nobody else waits for
 // it. What was decided may stand in the audit log before that.
-func (f *Fold) own(e timeline.Event) {
-	kind, name, _ := strings.Cut(e.Object, " ")
-	user, isNode := strings.CutPrefix(e.Detail["user"], nodeUser)
-	if kind != "certificatesigningrequests" || name == "" || !isNode || e.Source != "watch" && e.Detail["agent"] != "kubelet" {
-		return
+func (f *Fold) own(says any) {
+	var name, node string
+	switch c := says.(type) {
+	case csrAwaited:
+		name, node = c.csr, c.node
+	case csrSeen:
+		name, node = c.name, c.node
+		if node != "" && c.serving { // only a watch shows that, and the kubelet waits for these too
+			f.owners[name] = ""
+			return
+		}
 	}
-	if !isClientSigner(e.Detail["signer"]) {
-		f.owners[name] = "" // only a watch shows that, and the kubelet waits for these too
-	} else if _, known := f.owners[name]; !known {
-		f.owners[name] = user
+	if _, known := f.owners[name]; !known && node != "" {
+		f.owners[name] = node
 	}
 }
 
-// decided notes what became of a request. The signer writes the certificate with
-// the status of an approved one (controller/certificates/signer).
-func (f *Fold) decided(node, name, kind string, at time.Duration, condition string) {
+// decided notes what became of a request.
+func (f *Fold) decided(node string, d csrDecided, at time.Duration) {
 	switch {
-	case condition == "Denied":
-		f.mark(Key{CSRDenied, node, ""}, "audit", at, name)
-	case condition != "Approved":
-	case strings.HasSuffix(kind, "/approval"):
-		f.mark(Key{CSRApproved, node, ""}, "audit", at, name)
+	case d.condition == "Denied":
+		f.mark(Key{CSRDenied, node, ""}, timeline.SourceAudit, at, d.csr)
+	case d.condition != "Approved":
+	case d.issued:
+		f.mark(Key{CSRIssued, node, ""}, timeline.SourceAudit, at, d.csr)
 	default:
-		f.mark(Key{CSRIssued, node, ""}, "audit", at, name)
+		f.mark(Key{CSRApproved, node, ""}, timeline.SourceAudit, at, d.csr)
 	}
 }
 
@@ -508,26 +533,19 @@ func (f *Fold) reportedStatus(node string, at time.Duration, user string) {
 }
 
 // refusals notices a node's first 401 and 403, on any URI: the kubelet's clients
-// share one transport, so whichever request comes first is refused. The node is
-// told by address and program, since a refused request has no user.
-func (f *Fold) refusals(e timeline.Event, at time.Duration, node string) {
-	var name string
-	switch e.Detail["code"] {
-	case "401":
-		name = FirstRefused401
-	case "403":
-		name = FirstRefused403
-	default:
+// share one transport, so whichever request comes first is refused.
+func (f *Fold) refusals(r *request, at time.Duration, node string) {
+	name, refused := map[string]string{"401": FirstRefused401, "403": FirstRefused403}[r.code]
+	if !refused {
 		return
 	}
-	note := e.Type + " " + e.Object
-	if u := e.Detail["user"]; u != "" {
-		note += " as " + u
+	note := r.what()
+	if r.user != "" {
+		note += " as " + r.user
 	}
-	f.mark(Key{name, node, ""}, "audit", at, note)
-	if strings.HasPrefix(e.Object, "leases ") {
-		n := f.nodes[node]
-		f.stalled(node, n)
+	f.mark(Key{name, node, ""}, timeline.SourceAudit, at, note)
+	if r.resource == "leases" && r.name != "" {
+		f.stalled(node, f.nodes[node])
 	}
 }
 
@@ -538,7 +556,7 @@ func (f *Fold) stalled(node string, n *nodeState) {
 	}
 	n.silent = true
 	k := Key{LeaseStalled, node, ""}
-	for _, source := range []string{"audit", "watch"} {
+	for _, source := range []string{timeline.SourceAudit, timeline.SourceWatch} {
 		if last, ok := n.renewed[source]; ok {
 			f.mark(k, source, last, "")
 		}
@@ -572,14 +590,14 @@ func (f *Fold) renewed(node, source string, at, made time.Duration, cred string)
 		f.mark(Key{LeaseResumed, node, ""}, source, at, note)
 		n.silent = false
 	}
-	if last := n.renewed[source]; n.target && source == "audit" && last > 0 && f.began && !f.reached(LeaseStalled, node) && at-last > f.gap(node, at) {
+	if last := n.renewed[source]; n.target && source == timeline.SourceAudit && last > 0 && f.began && !f.reached(LeaseStalled, node) && at-last > f.gap(node, at) {
 		f.mark(Key{RenewalLate, node, ""}, source, at, fmt.Sprintf("%.2f s after the one before", (at-last).Seconds()))
 	}
 	n.renewed[source] = max(n.renewed[source], at)
-	if source == "audit" {
+	if source == timeline.SourceAudit {
 		n.renewalIn = f.took
 	}
-	if source == "watch" {
+	if source == timeline.SourceWatch {
 		n.renewals++
 	}
 }
@@ -594,7 +612,7 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 	f.zoneAt(at)
 	switch status {
 	case "Unknown":
-		if was != "" || source == "audit" {
+		if was != "" || source == timeline.SourceAudit {
 			if !f.reached(ReadyUnknown, node) {
 				n.toMark, n.passes = f.podsOn(node), nil
 			}
@@ -602,7 +620,7 @@ func (f *Fold) readiness(node, source string, at time.Duration, status string) {
 			f.allUnready(node)
 		}
 	case "False":
-		if was != "" || source == "audit" { // the audit log has changes only
+		if was != "" || source == timeline.SourceAudit { // the audit log has changes only
 			f.mark(Key{ReadyFalse, node, ""}, source, at, "")
 		}
 	case "True":
@@ -634,7 +652,7 @@ func (f *Fold) whyLate(node string, at time.Duration) string {
 func (f *Fold) zoneAt(at time.Duration) {
 	down := 0
 	for _, n := range f.nodes {
-		if s := cmp.Or(n.ready["audit"], n.ready["watch"]); s == "Unknown" || s == "False" {
+		if s := cmp.Or(n.ready[timeline.SourceAudit], n.ready[timeline.SourceWatch]); s == "Unknown" || s == "False" {
 			down++
 		}
 	}
@@ -692,7 +710,7 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 			continue
 		}
 		note := ""
-		if name == NoExecuteTainted && source == "audit" {
+		if name == NoExecuteTainted && source == timeline.SourceAudit {
 			f.spends = append(f.spends, spend{node, at})
 			note = f.whyLate(node, at)
 		}
@@ -704,7 +722,7 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 	}
 	for _, effect := range []string{"NoSchedule", "NoExecute"} {
 		if is, was := strings.Contains(has, notReady+":"+effect), strings.Contains(had, notReady+":"+effect); is && !was {
-			if effect == "NoExecute" && source == "audit" {
+			if effect == "NoExecute" && source == timeline.SourceAudit {
 				f.spends = append(f.spends, spend{node, at})
 			}
 			f.mark(Key{NotReadyTainted, node, effect}, source, at, "")
@@ -717,87 +735,83 @@ func (f *Fold) tainted(node, source string, at time.Duration, taints string) {
 	}
 }
 
-func (f *Fold) addWatch(e timeline.Event, at time.Duration, kind, name string) {
-	d := e.Detail
-	switch e.Type {
-	case timeline.TypeGap:
-		f.blind[kind] = true
-	case "Watching":
-		f.blind[kind] = false
-	}
-	f.inList = e.Type == "listed" || f.blind[kind]
+func (f *Fold) addWatch(e fact, at time.Duration) {
+	resource, _, _ := strings.Cut(e.Object, " ")
+	f.inList = e.Type == timeline.TypeListed || f.blind[resource]
 	defer func() { f.inList = false }()
-	switch {
-	case kind == "leases" && e.Type == "modified":
-		made := at
-		if sent, err := time.Parse(time.RFC3339Nano, d["renew"]); err == nil {
-			made = min(at, f.clock.wall(sent, e.At))
+	const source = timeline.SourceWatch
+	switch w := e.says.(type) {
+	case watchState:
+		f.blind[w.resource] = !w.sees
+		if w.resource == "pods" {
+			f.podList(w)
 		}
-		f.renewed(name, "watch", at, made, "")
-	case kind == "nodes" && e.Type != "deleted" && d["ready"] != "":
-		f.readiness(name, "watch", at, d["ready"])
-		f.tainted(name, "watch", at, d["taints"])
-	case kind == "pods" && name != "":
-		f.pod(e, at, d["ns"]+"/"+name)
-	case kind == "pods":
-		f.podList(e)
-	case kind == "certificatesigningrequests" && strings.HasPrefix(d["user"], nodeUser):
-		f.own(e)
-		if isClientSigner(d["signer"]) {
-			f.csr(e, at, name)
+	case leaseSeen:
+		if w.verb == timeline.TypeModified {
+			made := at
+			if sent, err := time.Parse(time.RFC3339Nano, w.renew); err == nil {
+				made = min(at, f.clock.wall(sent, e.At))
+			}
+			f.renewed(w.name, source, at, made, "")
+		}
+	case nodeSeen:
+		if w.verb != timeline.TypeDeleted && w.ready != "" {
+			f.readiness(w.name, source, at, w.ready)
+			f.tainted(w.name, source, at, w.taints)
+		}
+	case podSeen:
+		f.pod(w, at, e.Detail["ns"])
+	case csrSeen:
+		f.own(w)
+		if w.node != "" && !w.serving {
+			f.csr(w, at)
 		}
 	}
 }
 
-// isClientSigner leaves out requests for serving certificates. A record that does
-// not name the signer is of a time when the kubelets asked for no others.
-func isClientSigner(signer string) bool {
-	return signer == "" || signer == "kubernetes.io/kube-apiserver-client-kubelet"
-}
-
-func (f *Fold) csr(e timeline.Event, at time.Duration, name string) {
-	node := strings.TrimPrefix(e.Detail["user"], nodeUser)
-	if !f.csrs[name] && e.Type == "added" {
-		f.asked(node, "watch", at, name)
+func (f *Fold) csr(c csrSeen, at time.Duration) {
+	const source = timeline.SourceWatch
+	if !f.csrs[c.name] && c.verb == timeline.TypeAdded {
+		f.asked(c.node, source, at, c.name)
 	}
-	f.csrs[name] = true
-	if e.Type != "modified" {
+	f.csrs[c.name] = true
+	if c.verb != timeline.TypeModified {
 		return
 	}
-	switch e.Detail["state"] {
+	switch c.state {
 	case "Approved":
-		f.mark(Key{CSRApproved, node, ""}, "watch", at, name)
+		f.mark(Key{CSRApproved, c.node, ""}, source, at, c.name)
 	case "Denied":
-		f.mark(Key{CSRDenied, node, ""}, "watch", at, name)
+		f.mark(Key{CSRDenied, c.node, ""}, source, at, c.name)
 	case "Issued":
-		f.mark(Key{CSRApproved, node, ""}, "watch", at, name)
-		f.mark(Key{CSRIssued, node, ""}, "watch", at, name)
+		f.mark(Key{CSRApproved, c.node, ""}, source, at, c.name)
+		f.mark(Key{CSRIssued, c.node, ""}, source, at, c.name)
 	}
 }
 
-func (f *Fold) pod(e timeline.Event, at time.Duration, id string) {
-	d := e.Detail
-	p := f.pods[id]
+func (f *Fold) pod(s podSeen, at time.Duration, namespace string) {
+	const source = timeline.SourceWatch
+	p := f.pods[s.id]
 	if p == nil {
 		p = &podState{}
-		f.pods[id] = p
+		f.pods[s.id] = p
 	}
 	wasReady, wasDeleting := p.ready, p.deleting
-	p.node, p.canary, p.unseen = d["node"], d["canary"], false
-	if ns := f.cfg.CanaryNamespace; ns != "" && d["ns"] != ns {
+	p.node, p.canary, p.unseen = s.node, s.canary, false
+	if ns := f.cfg.CanaryNamespace; ns != "" && namespace != ns {
 		p.canary = "" // of another run on the same cluster
 	}
-	p.ready, p.deleting, p.gone = d["ready"] == "True", d["deleting"] != "", e.Type == "deleted"
-	if p.deleting && !wasDeleting && p.canary != "" && e.Type == "modified" && f.reached(NoExecuteTainted, p.node) {
-		f.mark(Key{PodEvicted, p.node, p.canary}, "watch", at, id[strings.Index(id, "/")+1:])
+	p.ready, p.deleting, p.gone = s.ready, s.deleting, s.verb == timeline.TypeDeleted
+	if p.deleting && !wasDeleting && p.canary != "" && s.verb == timeline.TypeModified && f.reached(NoExecuteTainted, p.node) {
+		f.mark(Key{PodEvicted, p.node, p.canary}, source, at, s.name)
 	}
 	if wasReady && !p.ready {
-		f.podUnready(id, "watch", at)
+		f.podUnready(s.id, source, at)
 	}
 	for _, t := range f.cfg.Target {
 		if p.ready && !p.deleting && p.canary != "" && p.node != t {
 			if ev, ok := f.got[Key{PodEvicted, t, p.canary}]; ok && at > ev.At {
-				f.mark(Key{ReplacementReady, t, p.canary}, "watch", at, id[strings.Index(id, "/")+1:]+" on "+p.node)
+				f.mark(Key{ReplacementReady, t, p.canary}, source, at, s.name+" on "+p.node)
 			}
 		}
 		f.podsBack(t, at)
@@ -809,25 +823,24 @@ func (f *Fold) pod(e timeline.Event, at time.Duration, id string) {
 
 // podList forgets, after a gap, the pods that the new list does not have: they
 // were deleted while nobody looked.
-func (f *Fold) podList(e timeline.Event) {
+func (f *Fold) podList(w watchState) {
 	for _, p := range f.pods {
-		switch e.Type {
-		case timeline.TypeGap:
-			p.unseen = true
-		case "Watching":
+		if w.sees {
 			p.gone = p.gone || p.unseen
+		} else {
+			p.unseen = true
 		}
 	}
 }
 
-// podMarked notes that the node controller marked a pod of a node it has given
+// marked notes that the node controller marked a pod of a node it has given
 // up, or that it tried and met a conflict.
-func (f *Fold) podMarked(id string, at time.Duration, code string) {
-	if p := f.pods[id]; p != nil && f.nodes[p.node] != nil {
-		f.nodes[p.node].marking(at, f.tim.P, code == "409")
+func (f *Fold) marked(m podMarked, at time.Duration) {
+	if p := f.pods[m.pod]; p != nil && f.nodes[p.node] != nil {
+		f.nodes[p.node].marking(at, f.tim.P, m.code == "409")
 	}
-	if strings.HasPrefix(code, "2") {
-		f.podUnready(id, "audit", at)
+	if m.accepted {
+		f.podUnready(m.pod, timeline.SourceAudit, at)
 	}
 }
 
@@ -851,7 +864,7 @@ func (f *Fold) podUnready(id, source string, at time.Duration) {
 	if p == nil || f.nodes[p.node] == nil {
 		return
 	}
-	if source == "watch" {
+	if source == timeline.SourceWatch {
 		p.lost = at
 	}
 	n := f.nodes[p.node]
@@ -868,7 +881,7 @@ func (f *Fold) allUnready(node string) {
 	if !ok {
 		return
 	}
-	for _, source := range []string{"audit", "watch"} {
+	for _, source := range []string{timeline.SourceAudit, timeline.SourceWatch} {
 		var last time.Duration
 		complete := true
 		for id, p := range f.pods {
@@ -910,44 +923,31 @@ func (f *Fold) podsBack(node string, at time.Duration) {
 			return
 		}
 	}
-	f.mark(Key{PodsBack, node, ""}, "watch", at, "")
+	f.mark(Key{PodsBack, node, ""}, timeline.SourceWatch, at, "")
 }
 
 // datedFile is the name under which a kubelet stores what it rotated to.
 var datedFile = regexp.MustCompile(`/kubelet-client-\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}\.pem$`)
 
-func (f *Fold) addNode(e timeline.Event, at time.Duration, node string) {
-	n := f.nodes[node]
-	switch {
-	case n == nil:
-	case e.Type == timeline.TypeProcess:
-		f.process(e, at, node, n)
-	case e.Type == timeline.TypeCertificate:
-		f.certificate(e, at, node, n)
-	}
-}
-
 // certificate follows what lies on the disk. A running kubelet looks at that only
 // when it starts; what it rotates to it has before it is there. A certificate that
 // it has had before, put back say, is no rotation.
-func (f *Fold) certificate(e timeline.Event, at time.Duration, node string, n *nodeState) {
+func (f *Fold) certificate(c certificateSeen, at time.Duration, n *nodeState) {
 	first := !n.looked || n.inUse.cred == "" && !f.began
 	n.looked = true
-	n.disk = clientCert{cred: e.Detail["cred"], file: e.Detail["file"]}
-	n.disk.notBefore, _ = time.Parse(time.RFC3339, e.Detail["notBefore"])
-	n.disk.notAfter, _ = time.Parse(time.RFC3339, e.Detail["notAfter"])
+	n.disk = clientCert{cred: c.cred, file: c.file, notBefore: c.notBefore, notAfter: c.notAfter}
 	switch {
 	case first:
 		f.load(n)
-	case datedFile.MatchString(e.Detail["file"]) && n.disk.cred != "" && !n.had[n.disk.cred]:
+	case datedFile.MatchString(c.file) && n.disk.cred != "" && !n.had[n.disk.cred]:
 		f.load(n)
 		n.rotated, n.rotateTo, n.answered = at, n.disk.cred, true
-		f.mark(Key{CertificateRotated, node, ""}, "node", at, "")
-		f.inUse(node, n)
+		f.mark(Key{CertificateRotated, c.node, ""}, timeline.SourceNode, at, "")
+		f.inUse(c.node, n)
 	case n.pid == "" || at <= n.started+readAfter: // it lay there when the process began
 		f.load(n)
 	}
-	own := strings.HasSuffix(e.Detail["file"], "/flatline-short.pem")
+	own := strings.HasSuffix(c.file, "/flatline-short.pem")
 	if f.began && own && n.disk.cred != "" { // the experiment's own: it sets the time of the next request
 		n.asked = n.disk
 	}
@@ -966,42 +966,44 @@ func (f *Fold) load(n *nodeState) {
 
 // process tells a kubelet that ended by itself, which systemd counts as a
 // restart, from one that was stopped.
-func (f *Fold) process(e timeline.Event, at time.Duration, node string, n *nodeState) {
-	restarts, err := strconv.Atoi(e.Detail["restarts"])
-	if err != nil {
+func (f *Fold) process(p processSeen, at time.Duration, n *nodeState) {
+	if !p.counted {
 		return
 	}
-	ended := gone(e.Detail, restarts > n.restarts) == StateExited
-	if ended && n.running || restarts > n.restarts {
+	again := p.restarts > n.restarts
+	if p.gone(again) == StateExited && n.running || again {
 		note := "started again before it was seen gone"
-		if code := e.Detail["exit"]; code != "" {
-			note = exitCode(code)
+		if p.exit != "" {
+			note = exitCode(p.exit)
 		}
-		if why := lastWords(e.Detail["why"]); why != "" {
+		if why := lastWords(p.why); why != "" {
 			note = join(note, why)
 		}
-		f.mark(Key{KubeletExited, node, ""}, "node", at, note)
+		f.mark(Key{KubeletExited, p.node, ""}, timeline.SourceNode, at, note)
 	}
 	if f.began {
-		n.exits += max(0, restarts-n.restarts)
+		n.exits += max(0, p.restarts-n.restarts)
 	}
-	if pid := e.Detail["pid"]; pid != n.pid {
-		if n.pid = pid; pid != "0" {
+	if p.pid != n.pid {
+		if n.pid = p.pid; p.runs() {
 			n.started, n.answered = at, false
 			f.load(n)
 		}
 	}
-	n.restarts, n.running = restarts, e.Detail["pid"] != "0"
+	n.restarts, n.running = p.restarts, p.runs()
 }
+
+// runs says whether there is a process.
+func (p processSeen) runs() bool { return p.pid != "0" }
 
 // gone tells why there is no kubelet: it was stopped, or it ended by itself, and
 // systemd knows how, or has counted one more restart. One that is about to start for
 // no such reason was stopped. Nothing is said of a process that is there.
-func gone(process map[string]string, again bool) string {
+func (p processSeen) gone(again bool) string {
 	switch {
-	case process["pid"] != "0":
+	case p.runs():
 		return ""
-	case process["state"] == "inactive", process["state"] == "deactivating", process["exit"] == "" && !again:
+	case p.state == "inactive", p.state == "deactivating", p.exit == "" && !again:
 		return StateStopped
 	}
 	return StateExited
@@ -1025,10 +1027,10 @@ func (f *Fold) passTime() {
 		if !n.inUse.notAfter.IsZero() {
 			// The last instant at which it is valid (crypto/x509: now.After(NotAfter) is refused).
 			if e := f.expiry(n); e > f.zero && f.now > e {
-				f.mark(Key{CertificateExpired, name, ""}, "node", e, "")
+				f.mark(Key{CertificateExpired, name, ""}, timeline.SourceNode, e, "")
 			}
 		}
-		last := max(n.renewed["audit"], n.renewed["watch"])
+		last := max(n.renewed[timeline.SourceAudit], n.renewed[timeline.SourceWatch])
 		if last > 0 && f.now-last > f.tim.G {
 			f.stalled(name, n)
 		}

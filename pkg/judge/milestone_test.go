@@ -38,7 +38,7 @@ func injected(at float64) timeline.Event {
 	return seen("run", at, timeline.TypeInjected, "", "what=it")
 }
 
-func renewal(at float64, node string) timeline.Event {
+func renews(at float64, node string) timeline.Event {
 	return audit(at, "update", "leases "+node, "code=200", "ns=kube-node-lease", "agent=kubelet", "user=system:node:"+node, "cred=abcd")
 }
 
@@ -56,7 +56,7 @@ func status(at float64, node, ready string) timeline.Event {
 	return audit(at, "update", "nodes/status "+node, "code=200", "ready="+ready, "user="+nodeController)
 }
 
-func nodeSeen(at float64, node, ready, taints string) timeline.Event {
+func nodeShown(at float64, node, ready, taints string) timeline.Event {
 	return seen("watch", at, "modified", "nodes "+node, "ready="+ready, "taints="+taints)
 }
 
@@ -64,11 +64,11 @@ func taint(at float64, node, taints string) timeline.Event {
 	return audit(at, "patch", "nodes "+node, "code=200", "taints="+taints, "user="+nodeController)
 }
 
-func podSeen(at float64, typ, name, node, ready string, kv ...string) timeline.Event {
+func podShown(at float64, typ, name, node, ready string, kv ...string) timeline.Event {
 	return seen("watch", at, typ, "pods "+name, append([]string{"ns=n", "node=" + node, "ready=" + ready}, kv...)...)
 }
 
-func podMarked(at float64, name string) timeline.Event {
+func podMarkedIs(at float64, name string) timeline.Event {
 	return audit(at, "update", "pods/status "+name, "code=200", "ns=n", "user="+nodeController)
 }
 
@@ -123,7 +123,7 @@ func (f *Fold) at(t *testing.T, name, node, subject string, want float64, source
 }
 
 func TestLeaseStallsAtTheLastAcceptedRenewal(t *testing.T) {
-	f := folded(t, injected(5), renewal(10, "w1"), renewalSeen(10.01, "w1"), renewal(20, "w1"), renewalSeen(20.01, "w1"), refused(30, "401", "leases w1"))
+	f := folded(t, injected(5), renews(10, "w1"), renewalSeen(10.01, "w1"), renews(20, "w1"), renewalSeen(20.01, "w1"), refused(30, "401", "leases w1"))
 	m := f.at(t, LeaseStalled, "w1", "", 20, "audit")
 	if want := map[string]time.Duration{"audit": sec(20), "watch": sec(20.01)}; !maps.Equal(m.Seen, want) {
 		t.Errorf("seen %v, want %v", m.Seen, want)
@@ -131,17 +131,17 @@ func TestLeaseStallsAtTheLastAcceptedRenewal(t *testing.T) {
 	f.at(t, LeaseStalled, "w2", "", -1, "")
 
 	folded(t, injected(5), renewalSeen(20.01, "w1"), refused(30, "403", "leases w1")).at(t, LeaseStalled, "w1", "", 20.01, "watch")
-	folded(t, injected(5), renewal(20, "w1"), refused(30, "401", "events x")).at(t, LeaseStalled, "w1", "", -1, "")
-	folded(t, injected(5), renewal(20, "w1"), refused(30, "409", "leases w1")).at(t, LeaseStalled, "w1", "", -1, "")
+	folded(t, injected(5), renews(20, "w1"), refused(30, "401", "events x")).at(t, LeaseStalled, "w1", "", -1, "")
+	folded(t, injected(5), renews(20, "w1"), refused(30, "409", "leases w1")).at(t, LeaseStalled, "w1", "", -1, "")
 	// A renewal that was refused is none.
-	folded(t, injected(5), renewal(20, "w1"), audit(25, "update", "leases w1", "code=422", "ns=kube-node-lease"), refused(30, "401", "leases w1")).at(t, LeaseStalled, "w1", "", 20, "audit")
+	folded(t, injected(5), renews(20, "w1"), audit(25, "update", "leases w1", "code=422", "ns=kube-node-lease"), refused(30, "401", "leases w1")).at(t, LeaseStalled, "w1", "", 20, "audit")
 	// Leases elsewhere are of leaders, and reading is not renewing.
-	folded(t, injected(5), renewal(20, "w1"), audit(25, "update", "leases w1", "code=200", "ns=kube-system"), audit(26, "get", "leases w1", "code=200", "ns=kube-node-lease"),
+	folded(t, injected(5), renews(20, "w1"), audit(25, "update", "leases w1", "code=200", "ns=kube-system"), audit(26, "get", "leases w1", "code=200", "ns=kube-node-lease"),
 		refused(30, "401", "leases w1")).at(t, LeaseStalled, "w1", "", 20, "audit")
 }
 
 func TestLeaseStallsBySilenceAfterTheGrace(t *testing.T) {
-	f := folded(t, injected(5), renewal(10, "w1"), renewal(40, "w2"), seen("run", 60, timeline.TypeWitness, ""))
+	f := folded(t, injected(5), renews(10, "w1"), renews(40, "w2"), seen("run", 60, timeline.TypeWitness, ""))
 	f.at(t, LeaseStalled, "w1", "", -1, "") // exactly G: not yet
 	news := f.Add(seen("run", 60.000001, timeline.TypeWitness, ""))
 	f.at(t, LeaseStalled, "w1", "", 10, "audit")
@@ -150,14 +150,14 @@ func TestLeaseStallsBySilenceAfterTheGrace(t *testing.T) {
 		t.Errorf("the event completed %v", news)
 	}
 	// One source that still sees renewals is enough.
-	folded(t, injected(5), renewal(10, "w1"), renewalSeen(55, "w1"), seen("run", 61, timeline.TypeWitness, "")).at(t, LeaseStalled, "w1", "", -1, "")
+	folded(t, injected(5), renews(10, "w1"), renewalSeen(55, "w1"), seen("run", 61, timeline.TypeWitness, "")).at(t, LeaseStalled, "w1", "", -1, "")
 	// Nobody who never renewed falls silent.
 	folded(t, injected(5), seen("run", 200, timeline.TypeWitness, "")).at(t, LeaseStalled, "w1", "", -1, "")
 }
 
 func TestLeaseResumes(t *testing.T) {
-	stalled := []timeline.Event{injected(5), renewal(20, "w1"), renewalSeen(20.01, "w1"), refused(30, "401", "leases w1")}
-	f := folded(t, append(stalled, renewal(100, "w1"))...)
+	stalled := []timeline.Event{injected(5), renews(20, "w1"), renewalSeen(20.01, "w1"), refused(30, "401", "leases w1")}
+	f := folded(t, append(stalled, renews(100, "w1"))...)
 	if m := f.at(t, LeaseResumed, "w1", "", 100, "audit"); m.Note != "with certificate abcd" {
 		t.Errorf("note %q", m.Note)
 	}
@@ -166,7 +166,7 @@ func TestLeaseResumes(t *testing.T) {
 	f.at(t, LeaseResumed, "w1", "", -1, "")
 	f.Add(renewalSeen(31, "w1"))
 	f.at(t, LeaseResumed, "w1", "", 31, "watch")
-	folded(t, injected(5), renewal(10, "w1"), renewal(20, "w1"), renewal(30, "w1")).at(t, LeaseResumed, "w1", "", -1, "")
+	folded(t, injected(5), renews(10, "w1"), renews(20, "w1"), renews(30, "w1")).at(t, LeaseResumed, "w1", "", -1, "")
 }
 
 func TestRefusedRequestsAreOfTheNodeTheyComeFrom(t *testing.T) {
@@ -209,16 +209,16 @@ func TestRefusedRequestsAreOfTheNodeTheyComeFrom(t *testing.T) {
 }
 
 func TestTheAuditLogsTimeIsPreferred(t *testing.T) {
-	watch, audit := nodeSeen(70.5, "w1", "Unknown", "none"), status(70, "w1", "Unknown")
+	watch, audit := nodeShown(70.5, "w1", "Unknown", "none"), status(70, "w1", "Unknown")
 	for name, order := range map[string][]timeline.Event{"watch first": {watch, audit}, "audit first": {audit, watch}} {
 		t.Run(name, func(t *testing.T) {
-			f := folded(t, append([]timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none")}, order...)...)
+			f := folded(t, append([]timeline.Event{injected(5), nodeShown(6, "w1", "True", "none")}, order...)...)
 			m := f.at(t, ReadyUnknown, "w1", "", 70, "audit")
 			if want := map[string]time.Duration{"audit": sec(70), "watch": sec(70.5)}; !maps.Equal(m.Seen, want) {
 				t.Errorf("seen %v, want %v", m.Seen, want)
 			}
 			// Only the first sighting of each source counts.
-			for _, e := range []timeline.Event{status(80, "w1", "True"), status(90, "w1", "Unknown"), nodeSeen(80, "w1", "True", "none"), nodeSeen(91, "w1", "Unknown", "none")} {
+			for _, e := range []timeline.Event{status(80, "w1", "True"), status(90, "w1", "Unknown"), nodeShown(80, "w1", "True", "none"), nodeShown(91, "w1", "Unknown", "none")} {
 				f.Add(e)
 			}
 			if m := f.at(t, ReadyUnknown, "w1", "", 70, "audit"); m.Seen["watch"] != sec(70.5) {
@@ -230,7 +230,7 @@ func TestTheAuditLogsTimeIsPreferred(t *testing.T) {
 }
 
 func TestNothingIsReachedBeforeTheFault(t *testing.T) {
-	f := folded(t, renewal(1, "w1"), nodeSeen(1, "w1", "True", "none"), status(2, "w1", "Unknown"), taint(3, "w1", both(unreachable)), refused(4, "401", "leases w1"), seen("run", 100, timeline.TypeUndone, ""))
+	f := folded(t, renews(1, "w1"), nodeShown(1, "w1", "True", "none"), status(2, "w1", "Unknown"), taint(3, "w1", both(unreachable)), refused(4, "401", "leases w1"), seen("run", 100, timeline.TypeUndone, ""))
 	if ms := f.Milestones(); len(ms) != 0 {
 		t.Errorf("reached: %+v", ms[0])
 	}
@@ -244,18 +244,18 @@ func TestReadyNeedsAnEdge(t *testing.T) {
 	f := folded(t, injected(5), seen("watch", 6, "listed", "nodes w1", "ready=Unknown", "taints=none"), seen("watch", 6, "listed", "nodes w2", "ready=False", "taints=none"))
 	f.at(t, ReadyUnknown, "w1", "", -1, "")
 	f.at(t, ReadyFalse, "w2", "", -1, "")
-	f = folded(t, injected(5), nodeSeen(6, "w1", "True", "none"), nodeSeen(7, "w1", "False", "none"), nodeSeen(8, "w1", "True", "none"))
+	f = folded(t, injected(5), nodeShown(6, "w1", "True", "none"), nodeShown(7, "w1", "False", "none"), nodeShown(8, "w1", "True", "none"))
 	f.at(t, ReadyFalse, "w1", "", 7, "watch")
 	f.at(t, ReadyTrue, "w1", "", -1, "") // a blip of the kubelet is no return from Unknown
 	f.at(t, ReadyUnknown, "w1", "", -1, "")
 	// Ready all the time is no return; a refused update changes nothing; neither does a deletion.
-	f = folded(t, injected(5), nodeSeen(6, "w1", "True", "none"), audit(7, "update", "nodes/status w1", "code=409", "ready=Unknown"), seen("watch", 8, "deleted", "nodes w1", "ready=Unknown", "taints=none"), nodeSeen(9, "w1", "True", "none"))
+	f = folded(t, injected(5), nodeShown(6, "w1", "True", "none"), audit(7, "update", "nodes/status w1", "code=409", "ready=Unknown"), seen("watch", 8, "deleted", "nodes w1", "ready=Unknown", "taints=none"), nodeShown(9, "w1", "True", "none"))
 	f.at(t, ReadyUnknown, "w1", "", -1, "")
 	f.at(t, ReadyTrue, "w1", "", -1, "")
 }
 
 func TestTaints(t *testing.T) {
-	f := folded(t, injected(5), nodeSeen(6, "w1", "True", "none"), taint(70, "w1", unreachable+":NoSchedule"), taint(80, "w1", both(unreachable)),
+	f := folded(t, injected(5), nodeShown(6, "w1", "True", "none"), taint(70, "w1", unreachable+":NoSchedule"), taint(80, "w1", both(unreachable)),
 		taint(90, "w1", both(unreachable)), taint(100, "w1", unreachable+":NoExecute"))
 	f.at(t, NoScheduleTainted, "w1", "", 70, "audit")
 	f.at(t, NoExecuteTainted, "w1", "", 80, "audit")
@@ -275,13 +275,13 @@ func TestTaints(t *testing.T) {
 }
 
 func TestPodsUnreadyIsTheLastPodOfTheNode(t *testing.T) {
-	before := []timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none"), podSeen(6, "listed", "a", "w1", "True"), podSeen(6, "listed", "b", "w1", "True"),
-		podSeen(6, "listed", "sick", "w1", "False"), podSeen(6, "listed", "elsewhere", "w2", "True"), status(70, "w1", "Unknown"), nodeSeen(70.01, "w1", "Unknown", "none")}
-	f := folded(t, append(before, podMarked(70.1, "a"), podSeen(70.11, "modified", "a", "w1", "False"))...)
+	before := []timeline.Event{injected(5), nodeShown(6, "w1", "True", "none"), podShown(6, "listed", "a", "w1", "True"), podShown(6, "listed", "b", "w1", "True"),
+		podShown(6, "listed", "sick", "w1", "False"), podShown(6, "listed", "elsewhere", "w2", "True"), status(70, "w1", "Unknown"), nodeShown(70.01, "w1", "Unknown", "none")}
+	f := folded(t, append(before, podMarkedIs(70.1, "a"), podShown(70.11, "modified", "a", "w1", "False"))...)
 	f.at(t, PodsUnready, "w1", "", -1, "")
-	f.Add(podMarked(70.3, "b"))
+	f.Add(podMarkedIs(70.3, "b"))
 	f.at(t, PodsUnready, "w1", "", 70.3, "audit") // the watch still has b ready
-	f.Add(podSeen(70.31, "modified", "b", "w1", "False"))
+	f.Add(podShown(70.31, "modified", "b", "w1", "False"))
 	m := f.at(t, PodsUnready, "w1", "", 70.3, "audit")
 	if m.Seen["watch"] != sec(70.31) {
 		t.Errorf("seen %v", m.Seen)
@@ -290,23 +290,23 @@ func TestPodsUnreadyIsTheLastPodOfTheNode(t *testing.T) {
 		t.Errorf("the window of 3 pods ends at %v", w.Max())
 	}
 	for _, name := range []string{"a", "b", "sick"} {
-		f.Add(podSeen(80, "deleted", name, "w1", "False"))
+		f.Add(podShown(80, "deleted", name, "w1", "False"))
 	}
 	if w := f.windowOf(Key{Name: PodsUnready, Node: "w1"}); w.Max() != 0.5+3.0/20 {
 		t.Errorf("after the pods have gone their window ends at %v: they were there to be marked", w.Max())
 	}
 
-	folded(t, append(before, podMarked(70.1, "a"), podSeen(70.2, "modified", "a", "w1", "False"), podSeen(70.25, "deleted", "b", "w1", "True"))...).at(t, PodsUnready, "w1", "", 70.1, "audit")
-	folded(t, injected(5), podSeen(6, "listed", "a", "w1", "True"), podSeen(70, "modified", "a", "w1", "False")).at(t, PodsUnready, "w1", "", -1, "")
+	folded(t, append(before, podMarkedIs(70.1, "a"), podShown(70.2, "modified", "a", "w1", "False"), podShown(70.25, "deleted", "b", "w1", "True"))...).at(t, PodsUnready, "w1", "", 70.1, "audit")
+	folded(t, injected(5), podShown(6, "listed", "a", "w1", "True"), podShown(70, "modified", "a", "w1", "False")).at(t, PodsUnready, "w1", "", -1, "")
 }
 
 func TestEvictionAndReplacement(t *testing.T) {
-	before := []timeline.Event{injected(5), podSeen(6, "listed", "a", "w1", "True", "canary=0s"), podSeen(6, "listed", "b", "w1", "True", "canary=300s"),
-		podSeen(6, "listed", "plain", "w1", "True"), taint(80, "w1", both(unreachable))}
+	before := []timeline.Event{injected(5), podShown(6, "listed", "a", "w1", "True", "canary=0s"), podShown(6, "listed", "b", "w1", "True", "canary=300s"),
+		podShown(6, "listed", "plain", "w1", "True"), taint(80, "w1", both(unreachable))}
 	deleted := func(at float64, name, code, user string) timeline.Event {
 		return audit(at, "delete", "pods "+name, "code="+code, "ns=n", "user="+user)
 	}
-	f := folded(t, append(before, deleted(80.1, "a", "200", nodeController), podSeen(80.11, "modified", "a", "w1", "False", "canary=0s", "deleting=true"),
+	f := folded(t, append(before, deleted(80.1, "a", "200", nodeController), podShown(80.11, "modified", "a", "w1", "False", "canary=0s", "deleting=true"),
 		deleted(80.2, "plain", "200", nodeController), deleted(81, "b", "404", nodeController), deleted(82, "b", "200", "kubernetes-admin"))...)
 	m := f.at(t, PodEvicted, "w1", "0s", 80.1, "audit")
 	if m.Note != "a" || m.Seen["watch"] != sec(80.11) {
@@ -314,11 +314,11 @@ func TestEvictionAndReplacement(t *testing.T) {
 	}
 	f.at(t, PodEvicted, "w1", "300s", -1, "")
 	f.at(t, PodEvicted, "w1", "", 80.1, "audit")
-	f.Add(podSeen(81, "added", "a2", "w2", "False", "canary=0s"))
-	f.Add(podSeen(82, "modified", "b2", "w2", "True", "canary=300s")) // of a canary that was not evicted
+	f.Add(podShown(81, "added", "a2", "w2", "False", "canary=0s"))
+	f.Add(podShown(82, "modified", "b2", "w2", "True", "canary=300s")) // of a canary that was not evicted
 	f.at(t, ReplacementReady, "w1", "0s", -1, "")
 	f.at(t, ReplacementReady, "w1", "300s", -1, "")
-	f.Add(podSeen(83, "modified", "a2", "w2", "True", "canary=0s"))
+	f.Add(podShown(83, "modified", "a2", "w2", "True", "canary=0s"))
 	if m := f.at(t, ReplacementReady, "w1", "0s", 83, "watch"); m.Note != "a2 on w2" {
 		t.Errorf("note %q", m.Note)
 	}
@@ -327,24 +327,24 @@ func TestEvictionAndReplacement(t *testing.T) {
 	f.at(t, PodEvicted, "w1", "", 80.1, "audit") // without a subject: the earliest
 
 	// A deletion before the taint is no eviction.
-	folded(t, injected(5), podSeen(6, "listed", "a", "w1", "True", "canary=0s"), podSeen(7, "modified", "a", "w1", "True", "canary=0s", "deleting=true")).at(t, PodEvicted, "w1", "0s", -1, "")
+	folded(t, injected(5), podShown(6, "listed", "a", "w1", "True", "canary=0s"), podShown(7, "modified", "a", "w1", "True", "canary=0s", "deleting=true")).at(t, PodEvicted, "w1", "0s", -1, "")
 }
 
 func TestPodsBack(t *testing.T) {
-	before := []timeline.Event{injected(5), nodeSeen(6, "w1", "True", "none"), podSeen(6, "listed", "a", "w1", "True", "canary=0s"), podSeen(6, "listed", "b", "w2", "True", "canary=300s"),
-		podSeen(6, "listed", "plain", "w1", "True"), nodeSeen(70, "w1", "Unknown", "none"), podSeen(71, "modified", "plain", "w1", "False"),
-		podSeen(72, "modified", "a", "w1", "False", "canary=0s", "deleting=true"), podSeen(73, "added", "a2", "w2", "True", "canary=0s"), nodeSeen(100, "w1", "True", "none")}
+	before := []timeline.Event{injected(5), nodeShown(6, "w1", "True", "none"), podShown(6, "listed", "a", "w1", "True", "canary=0s"), podShown(6, "listed", "b", "w2", "True", "canary=300s"),
+		podShown(6, "listed", "plain", "w1", "True"), nodeShown(70, "w1", "Unknown", "none"), podShown(71, "modified", "plain", "w1", "False"),
+		podShown(72, "modified", "a", "w1", "False", "canary=0s", "deleting=true"), podShown(73, "added", "a2", "w2", "True", "canary=0s"), nodeShown(100, "w1", "True", "none")}
 	f := folded(t, before...)
 	f.at(t, PodsBack, "w1", "", -1, "")
-	f.Add(podSeen(101, "modified", "plain", "w1", "True"))
+	f.Add(podShown(101, "modified", "plain", "w1", "True"))
 	f.at(t, PodsBack, "w1", "", -1, "") // the evicted one is still there
-	f.Add(podSeen(102, "deleted", "a", "w1", "False", "canary=0s", "deleting=true"))
+	f.Add(podShown(102, "deleted", "a", "w1", "False", "canary=0s", "deleting=true"))
 	f.at(t, PodsBack, "w1", "", 102, "watch")
 
 	// A canary that nobody replaced is missing.
 	f = folded(t, slices.DeleteFunc(slices.Clone(before), func(e timeline.Event) bool { return e.Object == "pods a2" })...)
-	f.Add(podSeen(101, "modified", "plain", "w1", "True"))
-	f.Add(podSeen(102, "deleted", "a", "w1", "False", "canary=0s", "deleting=true"))
+	f.Add(podShown(101, "modified", "plain", "w1", "True"))
+	f.Add(podShown(102, "deleted", "a", "w1", "False", "canary=0s", "deleting=true"))
 	f.at(t, PodsBack, "w1", "", -1, "")
 }
 
@@ -433,7 +433,7 @@ func TestRunEventsUseTheNodesTime(t *testing.T) {
 }
 
 func TestMeasuringHasNoFault(t *testing.T) {
-	f := folded(t, seen("run", 5, timeline.TypeMeasuring, ""), nodeSeen(6, "w1", "True", "none"), nodeSeen(7, "w1", "Unknown", "none"))
+	f := folded(t, seen("run", 5, timeline.TypeMeasuring, ""), nodeShown(6, "w1", "True", "none"), nodeShown(7, "w1", "Unknown", "none"))
 	f.at(t, FaultInjected, "w1", "", -1, "")
 	f.at(t, ReadyUnknown, "w1", "", 7, "watch")
 }
@@ -442,9 +442,9 @@ func TestUnsteady(t *testing.T) {
 	steady := func() []timeline.Event {
 		var es []timeline.Event
 		for _, n := range []string{"cp", "w1", "w2"} {
-			es = append(es, nodeSeen(1, n, "True", "none"), renewalSeen(2, n), renewalSeen(3, n), certificate(3, n, "/a.pem", start.Add(time.Hour)))
+			es = append(es, nodeShown(1, n, "True", "none"), renewalSeen(2, n), renewalSeen(3, n), certificate(3, n, "/a.pem", start.Add(time.Hour)))
 		}
-		return append(es, podSeen(3, "added", "a", "w1", "True", "canary=0s"), podSeen(3, "added", "b", "w1", "True", "canary=300s"), podSeen(3, "added", "b2", "w2", "True", "canary=300s"))
+		return append(es, podShown(3, "added", "a", "w1", "True", "canary=0s"), podShown(3, "added", "b", "w1", "True", "canary=300s"), podShown(3, "added", "b2", "w2", "True", "canary=300s"))
 	}
 	for name, tc := range map[string]struct {
 		add  []timeline.Event
@@ -452,18 +452,18 @@ func TestUnsteady(t *testing.T) {
 		want string
 	}{
 		"steady":              {nil, nil, ""},
-		"not Ready":           {[]timeline.Event{nodeSeen(4, "w2", "False", "none")}, nil, "node w2 is not Ready"},
-		"unreachable":         {[]timeline.Event{nodeSeen(4, "cp", "True", unreachable+":NoSchedule")}, nil, "node cp is tainted: " + unreachable + ":NoSchedule"},
-		"not-ready":           {[]timeline.Event{nodeSeen(4, "cp", "True", notReady+":NoExecute")}, nil, "node cp is tainted: " + notReady + ":NoExecute"},
-		"a control plane's":   {[]timeline.Event{nodeSeen(4, "cp", "True", "node-role.kubernetes.io/control-plane:NoSchedule")}, nil, ""},
+		"not Ready":           {[]timeline.Event{nodeShown(4, "w2", "False", "none")}, nil, "node w2 is not Ready"},
+		"unreachable":         {[]timeline.Event{nodeShown(4, "cp", "True", unreachable+":NoSchedule")}, nil, "node cp is tainted: " + unreachable + ":NoSchedule"},
+		"not-ready":           {[]timeline.Event{nodeShown(4, "cp", "True", notReady+":NoExecute")}, nil, "node cp is tainted: " + notReady + ":NoExecute"},
+		"a control plane's":   {[]timeline.Event{nodeShown(4, "cp", "True", "node-role.kubernetes.io/control-plane:NoSchedule")}, nil, ""},
 		"one renewal":         {nil, func(e timeline.Event) bool { return e.Object == "leases w1" && e.At == sec(3) }, "the Lease of node w1 was renewed 1 times so far"},
 		"certificate unread":  {nil, func(e timeline.Event) bool { return e.Object == "certificate w2" }, "the client certificate of node w2 was not read yet"},
 		"never seen":          {nil, func(e timeline.Event) bool { return e.Object == "nodes w2" }, "node w2 is not Ready"},
-		"canary elsewhere":    {[]timeline.Event{podSeen(4, "modified", "a", "w2", "True", "canary=0s")}, nil, "canary 0s is ready on w2 and not on w1"},
+		"canary elsewhere":    {[]timeline.Event{podShown(4, "modified", "a", "w2", "True", "canary=0s")}, nil, "canary 0s is ready on w2 and not on w1"},
 		"canary not there":    {nil, func(e timeline.Event) bool { return e.Object == "pods a" }, "canary 0s is ready on nowhere and not on w1"},
-		"canary not ready":    {[]timeline.Event{podSeen(4, "modified", "a", "w1", "False", "canary=0s")}, nil, "canary 0s is ready on nowhere and not on w1"},
-		"canary on its way":   {[]timeline.Event{podSeen(4, "modified", "a", "w1", "True", "canary=0s", "deleting=true")}, nil, "canary 0s is ready on nowhere and not on w1"},
-		"other one elsewhere": {[]timeline.Event{podSeen(4, "modified", "b", "w1", "False", "canary=300s")}, nil, "canary 300s is ready on w2 and not on w1"},
+		"canary not ready":    {[]timeline.Event{podShown(4, "modified", "a", "w1", "False", "canary=0s")}, nil, "canary 0s is ready on nowhere and not on w1"},
+		"canary on its way":   {[]timeline.Event{podShown(4, "modified", "a", "w1", "True", "canary=0s", "deleting=true")}, nil, "canary 0s is ready on nowhere and not on w1"},
+		"other one elsewhere": {[]timeline.Event{podShown(4, "modified", "b", "w1", "False", "canary=300s")}, nil, "canary 300s is ready on w2 and not on w1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			es := steady()
@@ -480,10 +480,10 @@ func TestUnsteady(t *testing.T) {
 func TestUnhealed(t *testing.T) {
 	const dated = "/pki/kubelet-client-2026-01-02-03-04-05.pem"
 	repaired := seen("run", 100, timeline.TypeRepaired, "node w1")
-	base := []timeline.Event{certificate(1, "w1", "/a.pem", start.Add(time.Hour)), injected(5), nodeSeen(6, "w1", "True", "none"), renewal(10, "w1")}
-	lost := append(slices.Clone(base), refused(30, "401", "leases w1"), nodeSeen(70, "w1", "Unknown", both(unreachable)))
-	rotated, renewed, back := certificate(101, "w1", dated, start.Add(2*time.Hour)), renewal(102, "w1"), nodeSeen(103, "w1", "True", both(unreachable))
-	canaries := []timeline.Event{podSeen(104, "added", "a", "w2", "True", "canary=0s"), podSeen(104, "added", "b", "w1", "True", "canary=300s")}
+	base := []timeline.Event{certificate(1, "w1", "/a.pem", start.Add(time.Hour)), injected(5), nodeShown(6, "w1", "True", "none"), renews(10, "w1")}
+	lost := append(slices.Clone(base), refused(30, "401", "leases w1"), nodeShown(70, "w1", "Unknown", both(unreachable)))
+	rotated, renewed, back := certificate(101, "w1", dated, start.Add(2*time.Hour)), renews(102, "w1"), nodeShown(103, "w1", "True", both(unreachable))
+	canaries := []timeline.Event{podShown(104, "added", "a", "w2", "True", "canary=0s"), podShown(104, "added", "b", "w1", "True", "canary=300s")}
 	for _, tc := range []struct {
 		events []timeline.Event
 		more   []timeline.Event
@@ -496,8 +496,8 @@ func TestUnhealed(t *testing.T) {
 		{base, []timeline.Event{repaired, rotated, renewed}, ""},            // nothing was lost: nothing has to come back
 		{lost, []timeline.Event{repaired, rotated, renewed}, "node w1 is not Ready"},
 		{lost, []timeline.Event{repaired, rotated, renewed, back}, "TaintsGone was not reached on w1"},
-		{lost, []timeline.Event{repaired, rotated, renewed, back, nodeSeen(104, "w1", "True", "none")}, "PodsBack was not reached on w1"},
-		{lost, append([]timeline.Event{repaired, rotated, renewed, back, nodeSeen(104, "w1", "True", "none")}, canaries...), ""},
+		{lost, []timeline.Event{repaired, rotated, renewed, back, nodeShown(104, "w1", "True", "none")}, "PodsBack was not reached on w1"},
+		{lost, append([]timeline.Event{repaired, rotated, renewed, back, nodeShown(104, "w1", "True", "none")}, canaries...), ""},
 	} {
 		if got := folded(t, append(slices.Clone(tc.events), tc.more...)...).Unhealed(); got != tc.want {
 			t.Errorf("after %d more events: got %q, want %q", len(tc.more), got, tc.want)
@@ -507,7 +507,7 @@ func TestUnhealed(t *testing.T) {
 
 func TestDueAndSettled(t *testing.T) {
 	key := func(name, subject string) Key { return Key{name, "w1", subject} }
-	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), renewal(35, "w1"), refused(41, "401", "leases w1"))
+	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), renews(35, "w1"), refused(41, "401", "leases w1"))
 	if due, done := f.Due(key(ReadyUnknown, "")); done || !due.Known || due.From != sec(35+50-0.05) || due.To != sec(35+50+5.05+1) {
 		t.Errorf("ReadyUnknown is due %+v, %v", due, done)
 	}
@@ -550,7 +550,7 @@ func TestMilestonesOfOneInstantHaveOneOrder(t *testing.T) {
 	// Nodes that joined in the same second have certificates that end in the same second.
 	for range 20 {
 		f := folded(t, certificate(1, "w2", "/a.pem", start.Add(40*time.Second)), certificate(1, "w1", "/a.pem", start.Add(40*time.Second)),
-			certificate(1, "cp", "/a.pem", start.Add(40*time.Second)), injected(5), renewal(6, "w2"), renewal(6, "w1"), renewal(6, "cp"), seen("run", 90, timeline.TypeWitness, ""))
+			certificate(1, "cp", "/a.pem", start.Add(40*time.Second)), injected(5), renews(6, "w2"), renews(6, "w1"), renews(6, "cp"), seen("run", 90, timeline.TypeWitness, ""))
 		var got []string
 		for _, m := range f.Milestones()[1:] {
 			got = append(got, m.Name+" "+m.Node)
@@ -559,8 +559,8 @@ func TestMilestonesOfOneInstantHaveOneOrder(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("got %q, want %q", got, want)
 		}
-		f.Add(podSeen(91, "added", "a", "w1", "True", "canary=5s"))
-		f.Add(podSeen(91, "added", "b", "w1", "True", "canary=0s"))
+		f.Add(podShown(91, "added", "a", "w1", "True", "canary=5s"))
+		f.Add(podShown(91, "added", "b", "w1", "True", "canary=0s"))
 		f.Add(audit(92, "delete", "pods b", "code=200", "ns=n", "user="+nodeController))
 		f.Add(audit(92, "delete", "pods a", "code=200", "ns=n", "user="+nodeController))
 		if m, _ := f.Get(Key{Name: PodEvicted, Node: "w1"}); m.Subject != "0s" {
@@ -592,7 +592,7 @@ func TestWhyATaintIsLate(t *testing.T) {
 // A stall lies in the past when it is noticed: it is waited for until the silence
 // has lasted a grace period, and so is what counts from it.
 func TestAStallIsWaitedForUntilItCanBeNoticed(t *testing.T) {
-	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), renewal(35, "w1"))
+	f := folded(t, certificate(1, "w1", "/a.pem", start.Add(40*time.Second)), injected(5), renews(35, "w1"))
 	for _, tick := range []struct {
 		at   float64
 		want bool
@@ -620,10 +620,10 @@ func TestPodsUnreadyByTheRightRequest(t *testing.T) {
 		return audit(at, "patch", "pods/status "+name, "code=200", "ns=n", "user="+nodeController)
 	}
 	conflict := audit(100.2, "update", "pods/status b", "code=409", "ns=n", "user="+nodeController)
-	f := folded(t, podSeen(1, "listed", "a", "w1", "True"), podSeen(1, "listed", "b", "w1", "True"), injected(5), status(100, "w1", "Unknown"),
-		podMarked(100.1, "a"), conflict, patch(100.3, "b"))
+	f := folded(t, podShown(1, "listed", "a", "w1", "True"), podShown(1, "listed", "b", "w1", "True"), injected(5), status(100, "w1", "Unknown"),
+		podMarkedIs(100.1, "a"), conflict, patch(100.3, "b"))
 	f.at(t, PodsUnready, "w1", "", -1, "")
-	f.Add(podMarked(105.2, "b"))
+	f.Add(podMarkedIs(105.2, "b"))
 	m := f.at(t, PodsUnready, "w1", "", 105.2, "audit")
 	if r := f.Result(m); r.Window.Branch != "in the next pass: an update met a conflict" {
 		t.Errorf("branch %q of %v", r.Window.Branch, r.Window)

@@ -16,17 +16,17 @@ import (
 // that made it, where the audit log has that, behind what the same watch has delivered
 // before. A watch that is late on a busy machine does not put an old state behind newer
 // ones.
-func byCause(events []timeline.Event, c *clock) []timeline.Event {
+func byCause(events []fact, c *clock) []fact {
 	type placed struct {
-		timeline.Event
+		fact
 		at time.Duration
 	}
 	all := make([]placed, len(events))
 	causes := newCauses(events, c)
 	last := map[string]time.Duration{} // of each watch, by resource
 	for i, e := range events {
-		at := c.when(e)
-		if e.Source == "watch" {
+		at := c.when(e.Event)
+		if e.Source == timeline.SourceWatch {
 			resource, _, _ := strings.Cut(e.Object, " ")
 			if cause, ok := causes.of(e, at); ok {
 				at = min(at, max(last[resource], cause))
@@ -36,17 +36,17 @@ func byCause(events []timeline.Event, c *clock) []timeline.Event {
 		all[i] = placed{e, at}
 	}
 	slices.SortStableFunc(all, func(a, b placed) int {
-		if n := cmp.Compare(a.at, b.at); n != 0 || (a.Source == "watch") == (b.Source == "watch") {
+		if n := cmp.Compare(a.at, b.at); n != 0 || (a.Source == timeline.SourceWatch) == (b.Source == timeline.SourceWatch) {
 			return n
 		}
-		if a.Source == "watch" { // behind its cause
+		if a.Source == timeline.SourceWatch { // behind its cause
 			return 1
 		}
 		return -1
 	})
-	sorted := make([]timeline.Event, len(all))
+	sorted := make([]fact, len(all))
 	for i, p := range all {
-		sorted[i] = p.Event
+		sorted[i] = p.fact
 	}
 	return sorted
 }
@@ -59,21 +59,21 @@ type causes struct {
 	was     map[string]string // and its state
 }
 
-func newCauses(events []timeline.Event, c *clock) *causes {
+func newCauses(events []fact, c *clock) *causes {
 	s := &causes{map[string]time.Duration{}, map[string][]time.Duration{}, map[string]string{}, map[string]string{}}
 	for _, e := range events {
-		if !accepted(e) {
+		r, ok := entryOf(e.says)
+		if !ok || !r.changed() {
 			continue
 		}
-		at := c.when(e)
-		kind, name, _ := strings.Cut(e.Object, " ")
-		kind, _, _ = strings.Cut(kind, "/")
-		if base := e.Detail["base"]; base != "" {
-			s.byBase[kind+" "+name+" "+base] = at
+		at := c.when(e.Event)
+		kind, _, _ := strings.Cut(r.resource, "/")
+		if r.base != "" {
+			s.byBase[kind+" "+r.name+" "+r.base] = at
 		}
-		for _, key := range []string{"renew", "ready", "taints", "condition"} {
-			if v := e.Detail[key]; v != "" {
-				state := strings.Join([]string{kind, name, key, v}, " ")
+		for _, w := range r.states() {
+			if w.value != "" {
+				state := strings.Join([]string{kind, r.name, w.key, w.value}, " ")
 				s.byState[state] = append(s.byState[state], at)
 			}
 		}
@@ -84,33 +84,50 @@ func newCauses(events []timeline.Event, c *clock) *causes {
 	return s
 }
 
+// A state is one thing that a write makes of an object and a watch shows.
+type state struct{ key, value string }
+
+func (r *request) states() []state {
+	return []state{{"renew", r.renew}, {"ready", r.ready}, {"taints", r.taints}, {"condition", r.condition}}
+}
+
+func (l leaseSeen) states() []state { return []state{{"renew", l.renew}} }
+func (n nodeSeen) states() []state  { return []state{{"ready", n.ready}, {"taints", n.taints}} }
+func (c csrSeen) states() []state   { return []state{{"condition", c.state}} }
+func (p podSeen) states() []state   { return nil }
+
+// seen is the object of a watch's fact.
+func (c change) seen() change { return c }
+
 // of is when the state that a watch delivers at a time was written. By the version that
 // the write names, which is the one that the watch has shown before; else it is the last
 // write of what has changed, not longer ago than sameChange.
-func (s *causes) of(e timeline.Event, at time.Duration) (time.Duration, bool) {
-	kind, name, _ := strings.Cut(e.Object, " ")
-	rv, before := e.Detail["rv"], s.rv[e.Object]
+func (s *causes) of(e fact, at time.Duration) (time.Duration, bool) {
+	w, ok := e.says.(interface {
+		seen() change
+		states() []state
+	})
+	if !ok {
+		return 0, false
+	}
+	rv, before := w.seen().rv, s.rv[e.Object]
 	if rv != "" {
 		s.rv[e.Object] = rv
 	}
-	if e.Type != "modified" {
+	if e.Type != timeline.TypeModified {
 		return 0, false
 	}
 	if made, ok := s.byBase[e.Object+" "+before]; ok && before != "" && before != rv {
 		return made, true
 	}
-	for _, key := range []string{"renew", "ready", "taints", "state"} {
-		v := e.Detail[key]
-		thing := e.Object + " " + key
+	for _, is := range w.states() {
+		thing := e.Object + " " + is.key
 		was, known := s.was[thing]
-		s.was[thing] = v
-		if v == "" || known && was == v {
+		s.was[thing] = is.value
+		if is.value == "" || known && was == is.value {
 			continue
 		}
-		if key == "state" {
-			key = "condition"
-		}
-		written := s.byState[strings.Join([]string{kind, name, key, v}, " ")]
+		written := s.byState[strings.Join([]string{e.Object, is.key, is.value}, " ")]
 		i, _ := slices.BinarySearch(written, at+1)
 		if i > 0 && at-written[i-1] <= sameChange {
 			return written[i-1], true

@@ -233,7 +233,7 @@ func open(t *timeline.Timeline) (*judgement, error) {
 	for _, e := range t.Events {
 		j.clock.note(e)
 	}
-	j.arrived = slices.SortedStableFunc(slices.Values(t.Events), func(a, b timeline.Event) int { return cmp.Compare(a.At, b.At) })
+	j.arrived = readAll(slices.SortedStableFunc(slices.Values(t.Events), func(a, b timeline.Event) int { return cmp.Compare(a.At, b.At) }))
 	j.events = byCause(j.arrived, j.clock)
 	j.run = &Run{APIVersion: APIVersion, Kind: "Run", RunID: t.Header.RunID, Experiment: j.plan.Metadata.Name, Profile: j.plan.Profile, Wanted: j.plan.Spec.Outcome,
 		KubernetesVersion: j.cfg.KubernetesVersion, NodeImage: j.cfg.NodeImage, NodeImageID: j.cfg.NodeImageID, Engine: j.cfg.Engine, Cluster: j.cfg.Cluster, Flags: j.cfg.Flags,
@@ -268,7 +268,7 @@ func bounded(c *Config, p *Plan) error {
 func (j *judgement) judge(torn bool) (*Run, error) {
 	j.cost()
 	if why, ok := j.find(timeline.TypeSetupFailed); ok {
-		j.run.Outcome, j.run.Reasons = OutcomeSetupFailed, []string{why.Detail["why"]}
+		j.run.Outcome, j.run.Reasons = OutcomeSetupFailed, []string{why.detail["why"]}
 		if left := j.failedSteps(); len(left) > 0 {
 			j.run.Outcome, j.run.Reasons = OutcomeDirty, append(left, j.run.Reasons...)
 		}
@@ -305,16 +305,16 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 }
 
 // follow feeds a fold. Whose a request is may be known only later than what became of it.
-func (j *judgement) follow(events []timeline.Event) (*Fold, error) {
+func (j *judgement) follow(events []fact) (*Fold, error) {
 	fold, err := NewFold(&j.cfg, j.plan.Spec.Fault, j.start)
 	if err != nil {
 		return nil, fmt.Errorf("judging run %s: %w", j.run.RunID, err)
 	}
 	for _, e := range events {
-		fold.own(e)
+		fold.own(e.says)
 	}
 	for _, e := range events {
-		fold.Add(e)
+		fold.add(e)
 	}
 	return fold, nil
 }
@@ -327,19 +327,28 @@ type judgement struct {
 	clock *clock
 	// arrived are the events in the order in which they were seen, events the same in that
 	// in which they came about.
-	arrived, events []timeline.Event
+	arrived, events []fact
 	fold            *Fold
 	run             *Run
 	torn            bool // the last line is cut short
 }
 
-func (j *judgement) find(typ string) (timeline.Event, bool) {
+// acts are what the run did and saw, in order of time.
+func (j *judgement) acts(yield func(fact, act) bool) {
 	for _, e := range j.events {
-		if e.Source == "run" && e.Type == typ {
-			return e, true
+		if a, ok := e.says.(act); ok && !yield(e, a) {
+			return
 		}
 	}
-	return timeline.Event{}, false
+}
+
+func (j *judgement) find(typ string) (act, bool) {
+	for _, a := range j.acts {
+		if a.typ == typ {
+			return a, true
+		}
+	}
+	return act{}, false
 }
 
 func (j *judgement) milestones() {
@@ -393,7 +402,7 @@ func (j *judgement) result(m *Milestone) Result {
 func (j *judgement) evidence(m *Milestone) *timeline.Event {
 	var found, read *timeline.Event
 	for i := range j.events {
-		e := &j.events[i]
+		e := &j.events[i].Event
 		at := j.clock.when(*e)
 		own := strings.HasSuffix(e.Object, " "+m.Node)
 		if at == m.At && e.Source == m.Source && (found == nil || own) {
@@ -559,8 +568,8 @@ func (j *judgement) covered(name string, a, b time.Duration) bool {
 
 // observedUntil is when the sources were stopped, and whether they were at all.
 func (j *judgement) observedUntil() (time.Duration, bool) {
-	for _, e := range j.events {
-		if e.Source == "run" && e.Type == timeline.TypePhase && e.Object == "collect" {
+	for e, a := range j.acts {
+		if a.typ == timeline.TypePhase && e.Object == "collect" {
 			return e.At, true
 		}
 	}
@@ -589,10 +598,10 @@ func (j *judgement) gaps() {
 			continue
 		}
 		source := e.Object
-		if e.Source == "node" && e.Type != "Watching" {
+		if e.Source == timeline.SourceNode && e.Type != timeline.TypeWatching {
 			source = "kubelet " + e.Object[strings.Index(e.Object, " ")+1:]
 		}
-		if i, is := open[source]; is && (e.Source == "node" || e.Type == "Watching") {
+		if i, is := open[source]; is && (e.Source == timeline.SourceNode || e.Type == timeline.TypeWatching) {
 			to := ms(e.At)
 			j.run.Gaps[i].To = &to
 			delete(open, source)
@@ -613,17 +622,16 @@ func (j *judgement) heartbeats() {
 		}
 	}
 	for _, e := range j.events {
-		kind, name, _ := strings.Cut(e.Object, " ")
-		if e.Source != "audit" || leases[name] == nil || e.Detail["code"] != "200" || e.Type == "get" {
-			continue
-		}
-		at := j.clock.when(e)
-		switch {
-		case at > until[name]:
-		case kind == "leases":
-			leases[name].add(e, at)
-		case kind == "nodes/status" && e.Detail["user"] == nodeUser+name:
-			reports[name].add(e, at)
+		at := j.clock.when(e.Event)
+		switch w := e.says.(type) {
+		case renewal:
+			if l := leases[w.node]; l != nil && w.code == "200" && at <= until[w.node] {
+				l.add(w.request, at)
+			}
+		case report:
+			if s := reports[w.node]; s != nil && w.code == "200" && at <= until[w.node] && w.user == nodeUser+w.node && w.verb != "get" {
+				s.add(w.request, at)
+			}
 		}
 	}
 	for _, n := range j.cfg.Nodes {
@@ -645,14 +653,14 @@ type series struct {
 	verbs map[string]int
 }
 
-func (s *series) add(e timeline.Event, at time.Duration) {
+func (s *series) add(r *request, at time.Duration) {
 	if s.last > 0 {
 		s.gaps = append(s.gaps, (at - s.last).Seconds())
 	}
 	s.last = at
-	s.verbs[e.Type]++
-	if n, err := strconv.Atoi(e.Detail["bytes"]); err == nil {
-		s.bytes = append(s.bytes, n)
+	s.verbs[r.verb]++
+	if r.bytes > 0 {
+		s.bytes = append(s.bytes, r.bytes)
 	}
 }
 
@@ -678,9 +686,9 @@ func (j *judgement) cost() {
 	c := Cost{Phases: map[string]float64{}}
 	var phase string
 	var since time.Duration
-	for _, e := range j.events {
-		switch {
-		case e.Source == "run" && e.Type == timeline.TypePhase:
+	for e, a := range j.acts {
+		switch a.typ {
+		case timeline.TypePhase:
 			if phase != "" {
 				c.Phases[phase] = round(c.Phases[phase] + (e.At - since).Seconds())
 			}
@@ -689,10 +697,10 @@ func (j *judgement) cost() {
 				c.WallSeconds = ms(e.At)
 				phase = ""
 			}
-		case e.Source == "run" && e.Type == timeline.TypeCost:
-			c.APIRequests, _ = strconv.Atoi(e.Detail["apiRequests"])
-			c.ObserveSeconds, _ = strconv.ParseFloat(e.Detail["observeSeconds"], 64)
-			c.ObserverCPUSeconds, _ = strconv.ParseFloat(e.Detail["cpuSeconds"], 64)
+		case timeline.TypeCost:
+			c.APIRequests, _ = strconv.Atoi(a.detail["apiRequests"])
+			c.ObserveSeconds, _ = strconv.ParseFloat(a.detail["observeSeconds"], 64)
+			c.ObserverCPUSeconds, _ = strconv.ParseFloat(a.detail["cpuSeconds"], 64)
 		}
 	}
 	j.run.Cost = c
@@ -751,8 +759,8 @@ func (j *judgement) foremost(reasons []string) []string {
 // helpedThemselves lists whose dead-man timers have fired.
 func (j *judgement) helpedThemselves() []string {
 	var why []string
-	for _, e := range j.events {
-		if e.Source == "run" && e.Type == timeline.TypeDeadMan {
+	for e, a := range j.acts {
+		if a.typ == timeline.TypeDeadMan {
 			why = append(why, e.Object+": the dead-man timer fired while the runner lived")
 		}
 	}
@@ -762,19 +770,16 @@ func (j *judgement) helpedThemselves() []string {
 // dirt lists what the undo and the repair left behind.
 func (j *judgement) dirt() []string {
 	why := j.failedSteps()
-	before := map[string]timeline.Event{}
-	for _, e := range j.events {
-		if e.Source != "run" {
-			continue
-		}
+	before := map[string]act{}
+	for e, a := range j.acts {
 		switch {
-		case e.Type == timeline.TypeSnapshot && e.Detail["when"] == "before":
-			before[e.Object] = e
-		case e.Type == timeline.TypeSnapshot:
-			was := before[e.Object].Detail
-			for _, key := range sortedKeys(e.Detail, was) {
-				if key != "when" && e.Detail[key] != was[key] {
-					why = append(why, fmt.Sprintf("%s: %s was %q and is %q", e.Object, key, was[key], e.Detail[key]))
+		case a.typ == timeline.TypeSnapshot && a.detail["when"] == "before":
+			before[e.Object] = a
+		case a.typ == timeline.TypeSnapshot:
+			was := before[e.Object].detail
+			for _, key := range sortedKeys(a.detail, was) {
+				if key != "when" && a.detail[key] != was[key] {
+					why = append(why, fmt.Sprintf("%s: %s was %q and is %q", e.Object, key, was[key], a.detail[key]))
 				}
 			}
 		}
@@ -794,9 +799,9 @@ func (j *judgement) dirt() []string {
 // failedSteps lists what was to take something back and did not.
 func (j *judgement) failedSteps() []string {
 	var why []string
-	for _, e := range j.events {
-		if e.Source == "run" && (e.Type == timeline.TypeStepFailed || e.Type == timeline.TypeNotHealed) {
-			why = append(why, strings.TrimPrefix(e.Object+": "+e.Detail["why"], ": "))
+	for e, a := range j.acts {
+		if a.typ == timeline.TypeStepFailed || a.typ == timeline.TypeNotHealed {
+			why = append(why, strings.TrimPrefix(e.Object+": "+a.detail["why"], ": "))
 		}
 	}
 	return why
@@ -805,9 +810,9 @@ func (j *judgement) failedSteps() []string {
 // notLooked lists what nobody could look at, so that "unchanged" cannot be said.
 func (j *judgement) notLooked() []string {
 	var why []string
-	for _, e := range j.events {
-		if e.Source == "run" && e.Type == timeline.TypeLookFailed {
-			why = append(why, "nobody could look at the "+e.Object+": "+e.Detail["why"])
+	for e, a := range j.acts {
+		if a.typ == timeline.TypeLookFailed {
+			why = append(why, "nobody could look at the "+e.Object+": "+a.detail["why"])
 		}
 	}
 	return append(why, j.unwitnessed()...)
@@ -828,17 +833,14 @@ func (j *judgement) unwitnessed() []string {
 		}
 		since, failed = at, ""
 	}
-	for _, e := range j.events {
-		if e.Source != "run" {
-			continue
-		}
+	for e, a := range j.acts {
 		switch {
-		case e.Type == timeline.TypeInjected:
+		case a.typ == timeline.TypeInjected:
 			since = e.At
-		case e.Type == timeline.TypeWitness, e.Type == timeline.TypePhase && e.Object == "undo":
+		case a.typ == timeline.TypeWitness, a.typ == timeline.TypePhase && e.Object == "undo":
 			look(e.At)
-		case e.Type == timeline.TypeWitnessFailed && failed == "":
-			failed = e.Detail["why"]
+		case a.typ == timeline.TypeWitnessFailed && failed == "":
+			failed = a.detail["why"]
 		}
 	}
 	return why
@@ -847,9 +849,9 @@ func (j *judgement) unwitnessed() []string {
 // bitten finds the first look that saw the fault biting.
 func (j *judgement) bitten() {
 	zero, _ := j.fold.Zero()
-	for _, e := range j.events {
-		if e.Source == "run" && e.Type == timeline.TypeWitness && e.Detail["biting"] == "true" {
-			j.run.Bitten = &Sight{ms(j.clock.when(e) - zero), klogHead.ReplaceAllString(e.Detail["seen"], "")}
+	for e, a := range j.acts {
+		if a.typ == timeline.TypeWitness && a.detail["biting"] == "true" {
+			j.run.Bitten = &Sight{ms(j.clock.when(e.Event) - zero), klogHead.ReplaceAllString(a.detail["seen"], "")}
 			return
 		}
 	}
@@ -861,8 +863,8 @@ func (j *judgement) notInjected() []string {
 	}
 	if _, ok := j.find(timeline.TypeInjected); !ok {
 		why := "the run ended before the fault was in place"
-		if e, ok := j.find(timeline.TypeInjectFailed); ok {
-			why = "the injection failed: " + e.Detail["why"]
+		if a, ok := j.find(timeline.TypeInjectFailed); ok {
+			why = "the injection failed: " + a.detail["why"]
 		}
 		return []string{why}
 	}
@@ -873,9 +875,9 @@ func (j *judgement) notInjected() []string {
 		return nil // who was not let look on has not shown that there is nothing to see
 	}
 	last := "nobody looked"
-	for _, e := range j.events {
-		if e.Source == "run" && e.Type == timeline.TypeWitness {
-			last = e.Detail["seen"]
+	for _, a := range j.acts {
+		if a.typ == timeline.TypeWitness {
+			last = a.detail["seen"]
 		}
 	}
 	return []string{"the fault was never seen biting; last seen: " + last}
@@ -886,26 +888,23 @@ func (j *judgement) contamination() []string {
 	why := j.helpedThemselves()
 	inPlace := false
 	controller := map[string]string{}
-	for _, e := range j.events {
-		if e.Source != "run" {
-			continue
-		}
-		switch e.Type {
+	for e, a := range j.acts {
+		switch a.typ {
 		case timeline.TypeWitness:
-			if e.Detail["inPlace"] == "true" {
+			if a.detail["inPlace"] == "true" {
 				inPlace = true
 			} else if inPlace {
-				why = append(why, "the fault vanished before the undo: "+e.Detail["seen"])
+				why = append(why, "the fault vanished before the undo: "+a.detail["seen"])
 			}
 		case timeline.TypeController:
-			if was := controller[e.Object]; was != "" && was != e.Detail["id"] && !(e.Object == "kube-controller-manager" && j.fold.fault.restartsController()) {
-				why = append(why, fmt.Sprintf("%s changed identity from %s to %s", e.Object, was, e.Detail["id"]))
+			if was := controller[e.Object]; was != "" && was != a.detail["id"] && !(e.Object == "kube-controller-manager" && j.fold.fault.restartsController()) {
+				why = append(why, fmt.Sprintf("%s changed identity from %s to %s", e.Object, was, a.detail["id"]))
 			}
-			controller[e.Object] = e.Detail["id"]
+			controller[e.Object] = a.detail["id"]
 		case timeline.TypeInterrupted:
 			why = append(why, "the run was interrupted")
 		case timeline.TypeInjectFailed: // of a later part: the first was there
-			why = append(why, "the fault did not go its way: "+e.Detail["why"])
+			why = append(why, "the fault did not go its way: "+a.detail["why"])
 		}
 	}
 	return append(why, j.run.ControlChanges...)

@@ -672,11 +672,11 @@ func small(t *testing.T, cfg *Config, experiment string, events ...timeline.Even
 
 func TestHeartbeats(t *testing.T) {
 	bytes := func(e timeline.Event, n string) timeline.Event { e.Detail["bytes"] = n; return e }
-	create := renewal(1, "w2")
+	create := renews(1, "w2")
 	create.Type, create.Detail["code"] = "create", "201" // counted in no statistic of renewals
 	r := judged(t, small(t, testConfig("v1.37.2"), `{"spec":{"fault":{"type":"csr-denied"}}}`,
-		bytes(renewal(1, "w1"), "100"), bytes(renewal(11, "w1"), "300"), bytes(renewal(22, "w1"), "200"), bytes(renewal(32.5, "w1"), "200"),
-		create, renewal(10, "w2"), audit(11, "get", "leases w2", "code=200", "ns=kube-node-lease"), audit(12, "update", "leases w2", "code=409"), renewal(20, "w2"), renewal(99, "w2"), renewal(101, "w2"),
+		bytes(renews(1, "w1"), "100"), bytes(renews(11, "w1"), "300"), bytes(renews(22, "w1"), "200"), bytes(renews(32.5, "w1"), "200"),
+		create, renews(10, "w2"), audit(11, "get", "leases w2", "code=200", "ns=kube-node-lease"), audit(12, "update", "leases w2", "code=409"), renews(20, "w2"), renews(99, "w2"), renews(101, "w2"),
 		injected(25), seen("run", 100, timeline.TypePhase, "collect")))
 	want := []Heartbeat{
 		{Node: "cp", Verbs: map[string]int{}},
@@ -691,7 +691,7 @@ func TestHeartbeats(t *testing.T) {
 }
 
 func TestDifferencesAreWatchMinusAudit(t *testing.T) {
-	r := judged(t, small(t, testConfig("v1.37.2"), `{}`, injected(5), nodeSeen(6, "w1", "True", "none"), status(70, "w1", "Unknown"), nodeSeen(70.25, "w1", "Unknown", unreachable+":NoSchedule"),
+	r := judged(t, small(t, testConfig("v1.37.2"), `{}`, injected(5), nodeShown(6, "w1", "True", "none"), status(70, "w1", "Unknown"), nodeShown(70.25, "w1", "Unknown", unreachable+":NoSchedule"),
 		taint(70.5, "w1", unreachable+":NoSchedule"), refused(80, "401", "leases w1")))
 	want := []Difference{{ReadyUnknown, "w1", "", 0.25}, {NoScheduleTainted, "w1", "", -0.25}}
 	if !slices.Equal(r.Differences, want) {
@@ -805,8 +805,8 @@ func FuzzJudge(f *testing.F) {
 		tiny := *tl
 		tiny.Header.Experiment = []byte(`{"spec":` + e + `}`)
 		tiny.Header.Config = []byte(`{"kubernetesVersion":"v1.33.1","flags":{"kubelet":{"nodeLeaseDurationSeconds":{"value":"40"}},"kube-controller-manager":{"node-monitor-grace-period":{"value":"50s"},"node-monitor-period":{"value":"5"},"node-eviction-rate":{"value":"0.1"}}},"nodes":[{"name":"a","ip":"1"},{"name":"a","ip":"1"}],"target":["a","b"],"controlNodes":["c"],"canaries":["5s"]}`)
-		tiny.Events = []timeline.Event{injected(1), certificate(0, "a", "/x", start), refused(3, "401", "leases a", "ip=1"), nodeSeen(4, "a", "True", "none"), podSeen(5, "added", "p", "a", "True", "canary=5s"),
-			status(60, "a", "Unknown"), taint(61, "a", both(unreachable)), podMarked(62, "p"), podSeen(67, "deleted", "p", "a", "False", "canary=5s", "deleting=true"),
+		tiny.Events = []timeline.Event{injected(1), certificate(0, "a", "/x", start), refused(3, "401", "leases a", "ip=1"), nodeShown(4, "a", "True", "none"), podShown(5, "added", "p", "a", "True", "canary=5s"),
+			status(60, "a", "Unknown"), taint(61, "a", both(unreachable)), podMarkedIs(62, "p"), podShown(67, "deleted", "p", "a", "False", "canary=5s", "deleting=true"),
 			seen("node", 68, timeline.TypeGap, "kubelet a", "from=NaN"), seen("run", 70, timeline.TypeUndone, ""), seen("run", 71, timeline.TypeRepaired, "node a"), seen("run", 72, timeline.TypePhase, "collect"), seen("run", 73, timeline.TypePhase, "end")}
 		write(&tiny)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -148,7 +147,7 @@ func NewTrace(t *timeline.Timeline) (*Trace, error) {
 
 // trace makes the Trace of a judgement whose gaps are known.
 func (j *judgement) trace() *Trace {
-	tr := &tracer{judgement: j, processes: map[string]process{}, loaded: map[string][]loaded{}, trace: &Trace{Phases: Lane{Name: "phases"}, Fault: Lane{Name: "fault"}, Leader: Lane{Name: "kube-controller-manager"}, Server: Lane{Name: "kube-apiserver"}},
+	tr := &tracer{judgement: j, processes: map[string]processSeen{}, loaded: map[string][]loaded{}, trace: &Trace{Phases: Lane{Name: "phases"}, Fault: Lane{Name: "fault"}, Leader: Lane{Name: "kube-controller-manager"}, Server: Lane{Name: "kube-apiserver"}},
 		nodes: map[string]*NodeTrace{}, byIP: map[string]string{}, homes: map[string]string{}, pods: map[string]*podTracer{}, used: map[string]*Certificate{}, requests: map[string]*Lane{}, owners: map[string]string{}, creds: map[string]string{},
 		renews: map[string]bool{}, blind: map[string]bool{}, taints: map[string]*Lane{}, tainted: map[string]map[string]bool{}, lanes: map[string]int{}, looked: map[string]int{}}
 	return tr.follow()
@@ -177,7 +176,7 @@ type tracer struct {
 	looked   map[string]int             // where the lane of a container lies
 	silence  float64
 
-	processes map[string]process
+	processes map[string]processSeen
 	loaded    map[string][]loaded // certificates that kubelets use, by node
 }
 
@@ -195,9 +194,9 @@ type edge struct {
 }
 
 func (t *tracer) follow() *Trace {
-	for _, e := range t.events {
-		if e.Source == "run" && (e.Type == timeline.TypeInjected || e.Type == timeline.TypeMeasuring) {
-			t.zero = t.clock.when(e)
+	for e, a := range t.acts {
+		if a.typ == timeline.TypeInjected || a.typ == timeline.TypeMeasuring {
+			t.zero = t.clock.when(e.Event)
 		}
 	}
 	tr := t.trace
@@ -221,14 +220,14 @@ func (t *tracer) follow() *Trace {
 	tr.From = tr.To
 	t.collectEdges()
 	for _, e := range t.events {
-		at := t.seconds(t.clock.when(e))
-		if at > tr.To && e.Source != "run" {
+		at := t.seconds(t.clock.when(e.Event))
+		if at > tr.To && e.Source != timeline.SourceRun {
 			continue
 		}
 		switch e.Source {
-		case "watch":
+		case timeline.SourceWatch:
 			tr.From = min(tr.From, t.seconds(e.At))
-		case "audit":
+		case timeline.SourceAudit:
 			tr.From = min(tr.From, at)
 		}
 		t.add(e, at)
@@ -240,103 +239,111 @@ func (t *tracer) follow() *Trace {
 // seconds is a time since the injection.
 func (t *tracer) seconds(at time.Duration) float64 { return ms(at - t.zero) }
 
-func (t *tracer) add(e timeline.Event, at float64) {
-	kind, name, _ := strings.Cut(e.Object, " ")
-	switch e.Source {
-	case "run":
-		t.addRun(e, at, name)
-	case "audit":
-		t.addAudit(e, at, kind, name)
-	case "watch":
-		t.addWatch(e, at, kind, name)
-	case "node":
-		t.addNode(e, at, t.nodes[name])
+func (t *tracer) add(e fact, at float64) {
+	switch says := e.says.(type) {
+	case act:
+		t.addAct(says, e.Object, at)
+	case installed:
+		t.certificate(says.certificateSeen, at)
+	case certificateSeen:
+		t.certificate(says, at)
+	case processSeen:
+		if n := t.nodes[says.node]; n != nil && e.Type == timeline.TypeProcess {
+			t.process(says, at, n)
+		}
+	default:
+		if r, ok := entryOf(says); ok {
+			t.addAudit(says, r, at)
+		} else {
+			t.addWatch(e, at)
+		}
 	}
 }
 
 func (t *tracer) did(at float64, what string) { t.trace.Deeds = append(t.trace.Deeds, Deed{at, what}) }
 
-func (t *tracer) addRun(e timeline.Event, at float64, node string) {
-	tr := t.trace
-	switch e.Type {
+func (t *tracer) addAct(a act, object string, at float64) {
+	tr, node := t.trace, a.of
+	switch a.typ {
 	case timeline.TypePhase:
-		state := e.Object
+		state := object
 		if state == "end" {
 			state = ""
 		}
 		tr.Phases.enter(at, state, "")
 	case timeline.TypeInjected:
-		tr.Fault.enter(at, "fault", e.Detail["what"])
-		t.did(at, "injected: "+e.Detail["what"])
+		tr.Fault.enter(at, "fault", a.detail["what"])
+		t.did(at, "injected: "+a.detail["what"])
 	case timeline.TypeStruck:
-		t.did(at, "then: "+e.Detail["what"])
+		t.did(at, "then: "+a.detail["what"])
 	case timeline.TypeReleased:
 		tr.Fault.enter(at, "released", "")
 		t.did(at, "the fault was taken back, the node left to itself")
 	case timeline.TypeKubeletStopped:
 		t.did(at, "the kubelet of "+node+" was stopped")
 	case timeline.TypeStopped:
-		t.did(at, "container "+e.Detail["id"]+" of "+e.Object+" had ended")
+		t.did(at, "container "+a.detail["id"]+" of "+object+" had ended")
 	case timeline.TypeUndone:
 		tr.Fault.enter(at, "", "")
-	case timeline.TypeInstalled:
-		if n := t.nodes[node]; n != nil {
-			t.certificate(e, at, n)
-		}
 	case timeline.TypeKubeletStarted:
 		t.did(at, "the kubelet of "+node+" was started again")
 	case timeline.TypeStep:
-		what := e.Detail["kind"] + ": " + e.Detail["what"] + " on " + node
-		if why := e.Detail["why"]; why != "" {
+		what := a.detail["kind"] + ": " + a.detail["what"] + " on " + node
+		if why := a.detail["why"]; why != "" {
 			what += ", which failed: " + why
 		}
 		t.did(at, what)
 	case timeline.TypeStepFailed, timeline.TypeNotHealed, timeline.TypeInjectFailed, timeline.TypeDeadMan, timeline.TypeInterrupted:
-		what := strings.TrimSpace(e.Type + " " + e.Object)
-		if why := e.Detail["why"]; why != "" {
+		what := strings.TrimSpace(a.typ + " " + object)
+		if why := a.detail["why"]; why != "" {
 			what += ": " + why
 		}
 		t.did(at, what)
 	case timeline.TypeWitness:
-		tr.Witnesses = append(tr.Witnesses, Witness{at, e.Detail["inPlace"] == "true", e.Detail["biting"] == "true", e.Detail["seen"]})
+		tr.Witnesses = append(tr.Witnesses, Witness{at, a.detail["inPlace"] == "true", a.detail["biting"] == "true", a.detail["seen"]})
 	case timeline.TypeController:
-		i, known := t.looked[e.Object]
+		i, known := t.looked[object]
 		if !known {
 			i = len(tr.Containers)
-			tr.Containers, t.looked[e.Object] = append(tr.Containers, Lane{Name: e.Object}), i
+			tr.Containers, t.looked[object] = append(tr.Containers, Lane{Name: object}), i
 		}
-		tr.Containers[i].enter(min(at, tr.To), e.Detail["id"], "") // the last look comes when all else has been seen
+		tr.Containers[i].enter(min(at, tr.To), a.detail["id"], "") // the last look comes when all else has been seen
 	}
 }
 
-func (t *tracer) addAudit(e timeline.Event, at float64, kind, name string) {
-	tr, d := t.trace, e.Detail
+func (t *tracer) addAudit(says any, r *request, at float64) {
+	tr := t.trace
 	if n := len(tr.Server.Spans); n > 0 && at-tr.Server.Spans[n-1].To <= t.silence {
 		tr.Server.Spans[n-1].To = max(at, tr.Server.Spans[n-1].To)
 	} else {
 		tr.Server.Spans = append(tr.Server.Spans, Span{From: at, To: at, State: "answers"})
 	}
-	accepted := strings.HasPrefix(d["code"], "2")
-	if n := t.nodes[t.byIP[d["ip"]]]; n != nil && d["agent"] == "kubelet" {
-		if d["code"] == "401" || d["code"] == "403" {
-			n.Refused = append(n.Refused, Deed{at, d["code"] + " for " + e.Type + " " + e.Object})
+	if n := t.nodes[t.byIP[r.ip]]; n != nil && r.agent == "kubelet" {
+		if r.code == "401" || r.code == "403" {
+			n.Refused = append(n.Refused, Deed{at, r.code + " for " + r.what()})
 		}
-		t.use(d["cred"], at)
+		t.use(r.cred, at)
 	}
-	written := e.Type == "update" || e.Type == "create" || e.Type == "patch"
-	switch {
-	case kind == "leases" && d["ns"] == "kube-node-lease" && accepted && written:
-		t.renewed(name, d["renew"], at)
-	case kind == "leases" && name == "kube-controller-manager" && accepted && written:
-		t.led(at, d["holder"])
-	case t.blind["nodes"]:
-		if w, ok := writeOf(e, at); ok {
+	switch a := says.(type) {
+	case renewal:
+		t.renewed(a.node, a.renew, at)
+	case election:
+		if a.written() {
+			t.led(at, a.holder)
+		}
+	case report, nodeTaints:
+		if w, ok := writeOf(says, at); ok && t.blind["nodes"] {
 			t.node(w.node, at, w.ready, w.taints)
 		}
 	}
-	if d["agent"] == "kubectl" && e.Type != "get" && e.Type != "list" && e.Type != "watch" {
-		t.did(at, e.Type+" "+e.Object+", answered with "+d["code"])
+	if r.agent == "kubectl" && r.verb != "get" && r.verb != "list" && r.verb != "watch" {
+		t.did(at, r.what()+", answered with "+r.code)
 	}
+}
+
+// what is a request in words: "patch nodes worker".
+func (r *request) what() string {
+	return strings.TrimSuffix(r.verb+" "+r.resource+" "+r.name, " ")
 }
 
 // use notes a request that a client certificate authenticated.
@@ -377,32 +384,35 @@ func (t *tracer) led(at float64, holder string) {
 	tr.Leader.enter(at, holder, "")
 }
 
-func (t *tracer) addWatch(e timeline.Event, at float64, kind, name string) {
-	d := e.Detail
-	switch e.Type {
-	case timeline.TypeGap:
-		t.blind[kind] = true
-	case "Watching":
-		t.blind[kind] = false
-	}
-	if kind == "pods" && name == "" {
-		t.podList(e, at)
-	}
-	switch {
-	case kind == "leases" && e.Type == "modified":
-		t.renewed(name, d["renew"], at)
-	case kind == "nodes" && e.Type != "deleted" && name != "":
-		t.watched(name, at, d["ready"], d["taints"])
-	case kind == "pods" && d["canary"] != "" && (t.cfg.CanaryNamespace == "" || d["ns"] == t.cfg.CanaryNamespace):
-		t.pod(e, at, d["ns"]+"/"+name)
-	case kind == "certificatesigningrequests" && isClientSigner(d["signer"]) && strings.HasPrefix(d["user"], nodeUser):
-		t.request(e, at, name)
+func (t *tracer) addWatch(e fact, at float64) {
+	switch w := e.says.(type) {
+	case watchState:
+		t.blind[w.resource] = !w.sees
+		if w.resource == "pods" {
+			t.podList(w, at)
+		}
+	case leaseSeen:
+		if w.verb == timeline.TypeModified {
+			t.renewed(w.name, w.renew, at)
+		}
+	case nodeSeen:
+		if w.verb != timeline.TypeDeleted {
+			t.watched(w.name, at, w.ready, w.taints)
+		}
+	case podSeen:
+		if w.canary != "" && (t.cfg.CanaryNamespace == "" || e.Detail["ns"] == t.cfg.CanaryNamespace) {
+			t.pod(w, at)
+		}
+	case csrSeen:
+		if !w.serving && w.node != "" {
+			t.request(w, at)
+		}
 	}
 }
 
 func (t *tracer) collectEdges() {
 	for _, e := range t.events {
-		if w, ok := writeOf(e, t.seconds(t.clock.when(e))); ok && w.at <= t.trace.To {
+		if w, ok := writeOf(e.says, t.seconds(t.clock.when(e.Event))); ok && w.at <= t.trace.To {
 			t.edges = append(t.edges, w)
 		}
 	}
@@ -410,19 +420,14 @@ func (t *tracer) collectEdges() {
 
 // writeOf reads what an entry of the audit log made of a node. An update of the
 // status may hold taints too, as its writer last saw them; they are not written.
-func writeOf(e timeline.Event, at float64) (edge, bool) {
-	kind, name, _ := strings.Cut(e.Object, " ")
-	w := edge{at: at, node: name}
-	if e.Source != "audit" || !strings.HasPrefix(e.Detail["code"], "2") {
-		return w, false
+func writeOf(says any, at float64) (edge, bool) {
+	switch w := says.(type) {
+	case report:
+		return edge{at, w.node, w.ready, ""}, w.ready != ""
+	case nodeTaints:
+		return edge{at, w.node, "", w.taints}, true
 	}
-	switch kind {
-	case "nodes/status":
-		w.ready = e.Detail["ready"]
-	case "nodes":
-		w.taints = e.Detail["taints"]
-	}
-	return w, w.ready != "" || w.taints != ""
+	return edge{}, false
 }
 
 // near is how far a watch may be behind, or before, the audit log's stamp of the
@@ -492,22 +497,21 @@ func (t *tracer) node(name string, at float64, ready, taints string) {
 	t.tainted[name] = now
 }
 
-func (t *tracer) pod(e timeline.Event, at float64, id string) {
-	d := e.Detail
-	p := t.pods[id]
+func (t *tracer) pod(s podSeen, at float64) {
+	p := t.pods[s.id]
 	if p == nil {
-		p = &podTracer{canary: d["canary"], lane: Lane{Name: id[strings.Index(id, "/")+1:]}}
-		t.pods[id] = p
-		t.order = append(t.order, id)
+		p = &podTracer{canary: s.canary, lane: Lane{Name: s.name}}
+		t.pods[s.id] = p
+		t.order = append(t.order, s.id)
 	}
-	p.on, p.unseen = cmp.Or(d["node"], p.on), false
+	p.on, p.unseen = cmp.Or(s.node, p.on), false
 	state := "pending"
 	switch {
-	case e.Type == "deleted":
+	case s.verb == timeline.TypeDeleted:
 		state = ""
-	case d["deleting"] != "":
+	case s.deleting:
 		state = "terminating"
-	case d["ready"] == "True":
+	case s.ready:
 		state = "running"
 	case p.lane.state() == "running" || p.lane.state() == "unready":
 		state = "unready"
@@ -519,32 +523,32 @@ func (t *tracer) pod(e timeline.Event, at float64, id string) {
 }
 
 // podList ends, after a gap, the pods that the new list does not have.
-func (t *tracer) podList(e timeline.Event, at float64) {
+func (t *tracer) podList(w watchState, at float64) {
 	for _, p := range t.pods {
 		switch {
-		case e.Type == timeline.TypeGap:
+		case !w.sees:
 			p.unseen = true
-		case e.Type == "Watching" && p.unseen:
+		case p.unseen:
 			p.lane.enter(at, "", "")
 		}
 	}
 }
 
-func (t *tracer) request(e timeline.Event, at float64, name string) {
-	l := t.requests[name]
+func (t *tracer) request(c csrSeen, at float64) {
+	l := t.requests[c.name]
 	if l == nil {
-		l = &Lane{Name: name}
-		t.requests[name] = l
-		t.owners[name] = strings.TrimPrefix(e.Detail["user"], nodeUser)
+		l = &Lane{Name: c.name}
+		t.requests[c.name] = l
+		t.owners[c.name] = c.node
 	}
-	if e.Type == "listed" && e.Detail["state"] == "Issued" && l.state() == "" {
+	if c.verb == timeline.TypeListed && c.state == "Issued" && l.state() == "" {
 		return // history of the cluster
 	}
-	state := e.Detail["state"]
-	if cred := e.Detail["cred"]; cred != "" {
-		t.creds[name] = cred
+	if c.cred != "" {
+		t.creds[c.name] = c.cred
 	}
-	if e.Type == "deleted" {
+	state := c.state
+	if c.verb == timeline.TypeDeleted {
 		state = ""
 	}
 	l.enter(at, state, "")
@@ -564,74 +568,62 @@ func (t *tracer) orphan(name, cred string) {
 	}
 }
 
-func (t *tracer) addNode(e timeline.Event, at float64, n *NodeTrace) {
+// certificate enters what lies on the disk of a node.
+func (t *tracer) certificate(s certificateSeen, at float64) {
+	n := t.nodes[s.node]
 	if n == nil {
 		return
 	}
-	switch e.Type {
-	case timeline.TypeProcess:
-		t.process(e, at, n)
-	case timeline.TypeCertificate:
-		t.certificate(e, at, n)
-	}
-}
-
-// certificate enters what lies on the disk of a node.
-func (t *tracer) certificate(e timeline.Event, at float64, n *NodeTrace) {
-	d := e.Detail
 	if k := len(n.Certificates); k > 0 && n.Certificates[k-1].OnDisk.Open {
 		last := &n.Certificates[k-1]
-		if last.File == d["file"] && last.OnDisk.Note == d["cred"] { // read once more, after a gap
+		if last.File == s.file && last.OnDisk.Note == s.cred { // read once more, after a gap
 			return
 		}
 		last.OnDisk.To, last.OnDisk.Open = at, false
 	}
-	c := Certificate{Serial: d["serial"], File: d["file"], OnDisk: Span{From: at, To: at, State: "on disk", Note: d["cred"], Open: true}}
-	before, err1 := time.Parse(time.RFC3339, d["notBefore"])
-	after, err2 := time.Parse(time.RFC3339, d["notAfter"])
-	if err1 != nil || err2 != nil { // unreadable, or not there
+	if s.notBefore.IsZero() || s.notAfter.IsZero() { // unreadable, or not there
 		return
 	}
-	life := after.Sub(before).Seconds()
-	c.NotBefore, c.NotAfter = t.onClock(before), t.onClock(after)
+	c := Certificate{Serial: s.serial, File: s.file, OnDisk: Span{From: at, To: at, State: "on disk", Note: s.cred, Open: true}}
+	life := s.notAfter.Sub(s.notBefore).Seconds()
+	c.NotBefore, c.NotAfter = t.onClock(s.notBefore), t.onClock(s.notAfter)
 	c.RotateFrom, c.RotateTo = round(c.NotBefore+0.7*life), round(c.NotBefore+0.9*life)
 	n.Certificates = append(n.Certificates, c)
-	if l := t.loaded[n.Name]; len(l) == 0 || len(l) == 1 && l[0].none || datedFile.MatchString(d["file"]) {
+	if l := t.loaded[n.Name]; len(l) == 0 || len(l) == 1 && l[0].none || datedFile.MatchString(s.file) {
 		t.load(n, at)
 	}
 }
 
 // process enters the state of a kubelet's process; a start that was seen only by
 // systemd's count is an end of the one before, too.
-func (t *tracer) process(e timeline.Event, at float64, n *NodeTrace) {
-	d := e.Detail
-	restarts, _ := strconv.Atoi(d["restarts"])
+func (t *tracer) process(s processSeen, at float64, n *NodeTrace) {
 	p := t.processes[n.Name]
-	state, note := cmp.Or(gone(d, restarts > p.restarts), StateRunning), ""
+	again := s.restarts > p.restarts
+	state, note := cmp.Or(s.gone(again), StateRunning), ""
 	switch {
-	case d["state"] == StateFrozen:
+	case s.state == StateFrozen:
 		state = StateFrozen
-	case state == StateExited && strings.HasPrefix(d["exit"], "signal"):
-		note = exitCode(d["exit"])
+	case state == StateExited && strings.HasPrefix(s.exit, "signal"):
+		note = exitCode(s.exit)
 	case state == StateExited:
-		note = lastWords(d["why"])
+		note = lastWords(s.why)
 	}
-	if state == StateRunning && restarts > p.restarts && n.Kubelet.state() == StateRunning && d["pid"] != p.pid {
-		n.Kubelet.enter(at, StateExited, lastWords(d["why"]))
+	if state == StateRunning && again && n.Kubelet.state() == StateRunning && s.pid != p.pid {
+		n.Kubelet.enter(at, StateExited, lastWords(s.why))
 	}
-	if d["pid"] != "0" && d["pid"] != p.pid {
+	if s.runs() && s.pid != p.pid {
 		t.load(n, at)
 	}
 	told := state == StateExited && n.Kubelet.state() == StateExited
 	switch {
-	case told && d["exit"] == "" && restarts <= p.restarts+1: // about to start again
-	case told && restarts > p.restarts: // it had started in between
+	case told && s.exit == "" && s.restarts <= p.restarts+1: // about to start again
+	case told && again: // it had started in between
 		n.Kubelet.enter(at, StateRunning, "")
 		fallthrough
 	default:
 		n.Kubelet.enter(at, state, note)
 	}
-	t.processes[n.Name] = process{d["pid"], restarts}
+	t.processes[n.Name] = s
 }
 
 // load notes that a kubelet uses from now on what lies on its disk. It cannot start
@@ -643,12 +635,6 @@ func (t *tracer) load(n *NodeTrace, at float64) {
 		c.none, c.notAfter = false, n.Certificates[k-1].NotAfter
 	}
 	t.loaded[n.Name] = append(t.loaded[n.Name], c)
-}
-
-// A process is what was last seen of a kubelet's.
-type process struct {
-	pid      string
-	restarts int
 }
 
 // onClock is a time of the nodes' clock in seconds since the injection.

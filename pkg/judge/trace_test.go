@@ -102,39 +102,39 @@ func same(t *testing.T, what, got, want string) {
 }
 
 func TestReadyIsToldAtTheAuditLogsTime(t *testing.T) {
-	before := listed(nodeSeen(90, "w1", "True", "none"))
+	before := listed(nodeShown(90, "w1", "True", "none"))
 	for name, tc := range map[string]struct {
 		events []timeline.Event
 		want   string
 	}{
-		"a watch behind the log and one before it": {[]timeline.Event{status(110, "w1", "Unknown"), nodeSeen(110.3, "w1", "Unknown", "none"), nodeSeen(149.99, "w1", "True", "none"), status(150, "w1", "True")},
+		"a watch behind the log and one before it": {[]timeline.Event{status(110, "w1", "Unknown"), nodeShown(110.3, "w1", "Unknown", "none"), nodeShown(149.99, "w1", "True", "none"), status(150, "w1", "True")},
 			"True -10..10, Unknown 10..50, True 50..100+"},
-		"old states delivered late": {[]timeline.Event{status(100, "w1", "Unknown"), status(100.5, "w1", "True"), nodeSeen(101, "w1", "Unknown", "none"), nodeSeen(101.5, "w1", "True", "none")},
+		"old states delivered late": {[]timeline.Event{status(100, "w1", "Unknown"), status(100.5, "w1", "True"), nodeShown(101, "w1", "Unknown", "none"), nodeShown(101.5, "w1", "True", "none")},
 			"True -10..0, Unknown 0..0.5, True 0.5..100+"},
 		"old states delivered late, twice over": {[]timeline.Event{status(100, "w1", "Unknown"), status(100.5, "w1", "True"), status(101, "w1", "Unknown"), status(101.5, "w1", "True"),
-			nodeSeen(101.6, "w1", "Unknown", "none"), nodeSeen(101.7, "w1", "True", "none"), nodeSeen(101.8, "w1", "Unknown", "none"), nodeSeen(101.9, "w1", "True", "none")},
+			nodeShown(101.6, "w1", "Unknown", "none"), nodeShown(101.7, "w1", "True", "none"), nodeShown(101.8, "w1", "Unknown", "none"), nodeShown(101.9, "w1", "True", "none")},
 			"True -10..0, Unknown 0..0.5, True 0.5..1, Unknown 1..1.5, True 1.5..100+"},
 		// A kubelet that starts reports twice within milliseconds.
-		"the same state written again": {[]timeline.Event{status(110, "w1", "Unknown"), nodeSeen(110.01, "w1", "Unknown", "none"), status(150, "w1", "True"), nodeSeen(150.001, "w1", "True", "none"), status(151, "w1", "True"), nodeSeen(151.001, "w1", "True", "none")},
+		"the same state written again": {[]timeline.Event{status(110, "w1", "Unknown"), nodeShown(110.01, "w1", "Unknown", "none"), status(150, "w1", "True"), nodeShown(150.001, "w1", "True", "none"), status(151, "w1", "True"), nodeShown(151.001, "w1", "True", "none")},
 			"True -10..10, Unknown 10..50, True 50..100+"},
-		"the same state written before the present one": {[]timeline.Event{status(109, "w1", "True"), status(110, "w1", "Unknown"), nodeSeen(110.01, "w1", "Unknown", "none"), nodeSeen(110.5, "w1", "True", "none")},
+		"the same state written before the present one": {[]timeline.Event{status(109, "w1", "True"), status(110, "w1", "Unknown"), nodeShown(110.01, "w1", "Unknown", "none"), nodeShown(110.5, "w1", "True", "none")},
 			"True -10..10, Unknown 10..10.5, True 10.5..100+"},
-		"nothing in the log": {[]timeline.Event{nodeSeen(110.3, "w1", "Unknown", "none"), nodeSeen(150, "w1", "False", "none")}, "True -10..10.3, Unknown 10.3..50, False 50..100+"},
-		"what says nothing of it in the log": {[]timeline.Event{status(110, "w2", "Unknown"), audit(110.1, "update", "nodes/status w1", "code=409", "ready=Unknown"), audit(110.2, "patch", "nodes w1", "code=200", "ready=Unknown"), nodeSeen(110.3, "w1", "Unknown", "none")},
+		"nothing in the log": {[]timeline.Event{nodeShown(110.3, "w1", "Unknown", "none"), nodeShown(150, "w1", "False", "none")}, "True -10..10.3, Unknown 10.3..50, False 50..100+"},
+		"what says nothing of it in the log": {[]timeline.Event{status(110, "w2", "Unknown"), audit(110.1, "update", "nodes/status w1", "code=409", "ready=Unknown"), audit(110.2, "patch", "nodes w1", "code=200", "ready=Unknown"), nodeShown(110.3, "w1", "Unknown", "none")},
 			"True -10..10.3, Unknown 10.3..100+"},
-		"too far apart to be the same change":  {[]timeline.Event{status(110, "w1", "Unknown"), nodeSeen(112.1, "w1", "Unknown", "none")}, "True -10..12.1, Unknown 12.1..100+"},
+		"too far apart to be the same change":  {[]timeline.Event{status(110, "w1", "Unknown"), nodeShown(112.1, "w1", "Unknown", "none")}, "True -10..12.1, Unknown 12.1..100+"},
 		"the first look is no change":          {[]timeline.Event{status(91, "w1", "True")}, "True -10..100+"},
-		"back before the log's stamp":          {[]timeline.Event{nodeSeen(110, "w1", "Unknown", "none"), nodeSeen(110.2, "w1", "True", "none"), status(110.5, "w1", "Unknown")}, "True -10..10.5, Unknown 10.5..10.5, True 10.5..100+"},
-		"stamped after the end":                {[]timeline.Event{nodeSeen(199.9, "w1", "Unknown", "none"), status(200.1, "w1", "Unknown")}, "True -10..99.9, Unknown 99.9..100+"},
-		"a node that is deleted tells nothing": {[]timeline.Event{seen("watch", 110, "deleted", "nodes w1", "ready=Unknown", "taints=none"), nodeSeen(120, "w9", "Unknown", "none")}, "True -10..100+"},
-		"the log alone while the watch is blind": {[]timeline.Event{watchGap(105, "nodes"), status(110, "w1", "Unknown"), status(111, "w1", "Unknown"), status(150, "w1", "True"), listed(nodeSeen(159, "w1", "True", "none")), watching(160, "nodes")},
+		"back before the log's stamp":          {[]timeline.Event{nodeShown(110, "w1", "Unknown", "none"), nodeShown(110.2, "w1", "True", "none"), status(110.5, "w1", "Unknown")}, "True -10..10.5, Unknown 10.5..10.5, True 10.5..100+"},
+		"stamped after the end":                {[]timeline.Event{nodeShown(199.9, "w1", "Unknown", "none"), status(200.1, "w1", "Unknown")}, "True -10..99.9, Unknown 99.9..100+"},
+		"a node that is deleted tells nothing": {[]timeline.Event{seen("watch", 110, "deleted", "nodes w1", "ready=Unknown", "taints=none"), nodeShown(120, "w9", "Unknown", "none")}, "True -10..100+"},
+		"the log alone while the watch is blind": {[]timeline.Event{watchGap(105, "nodes"), status(110, "w1", "Unknown"), status(111, "w1", "Unknown"), status(150, "w1", "True"), listed(nodeShown(159, "w1", "True", "none")), watching(160, "nodes")},
 			"True -10..10, Unknown 10..50, True 50..100+"},
 		"a refused write while it is blind":       {[]timeline.Event{watchGap(105, "nodes"), audit(110, "update", "nodes/status w1", "code=409", "ready=Unknown")}, "True -10..100+"},
 		"another watch is blind":                  {[]timeline.Event{watchGap(105, "pods"), status(110, "w1", "Unknown")}, "True -10..100+"},
 		"the watch leads again":                   {[]timeline.Event{watchGap(105, "nodes"), watching(106, "nodes"), status(110, "w1", "Unknown")}, "True -10..100+"},
-		"the log leads, then the watch":           {[]timeline.Event{watchGap(105, "nodes"), status(110, "w1", "Unknown"), watching(110.5, "nodes"), nodeSeen(110.6, "w1", "Unknown", "none"), status(150, "w1", "True"), nodeSeen(150.4, "w1", "True", "none")}, "True -10..10, Unknown 10..50, True 50..100+"},
-		"what nobody wrote is found in the list":  {[]timeline.Event{watchGap(105, "nodes"), listed(nodeSeen(110, "w1", "Unknown", "none")), watching(110, "nodes")}, "True -10..10, Unknown 10..100+"},
-		"what comes when the observation is over": {[]timeline.Event{nodeSeen(200.1, "w1", "Unknown", "none")}, "True -10..100+"},
+		"the log leads, then the watch":           {[]timeline.Event{watchGap(105, "nodes"), status(110, "w1", "Unknown"), watching(110.5, "nodes"), nodeShown(110.6, "w1", "Unknown", "none"), status(150, "w1", "True"), nodeShown(150.4, "w1", "True", "none")}, "True -10..10, Unknown 10..50, True 50..100+"},
+		"what nobody wrote is found in the list":  {[]timeline.Event{watchGap(105, "nodes"), listed(nodeShown(110, "w1", "Unknown", "none")), watching(110, "nodes")}, "True -10..10, Unknown 10..100+"},
+		"what comes when the observation is over": {[]timeline.Event{nodeShown(200.1, "w1", "Unknown", "none")}, "True -10..100+"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := traced(t, append([]timeline.Event{before}, tc.events...)...)
@@ -145,8 +145,8 @@ func TestReadyIsToldAtTheAuditLogsTime(t *testing.T) {
 
 func TestTaintsComeAndGoByLane(t *testing.T) {
 	const noSchedule, noExecute = unreachable + ":NoSchedule", unreachable + ":NoExecute"
-	before := nodeSeen(90, "w1", "True", "none")
-	look := func(at float64, taints string) timeline.Event { return nodeSeen(at, "w1", "True", taints) }
+	before := nodeShown(90, "w1", "True", "none")
+	look := func(at float64, taints string) timeline.Event { return nodeShown(at, "w1", "True", taints) }
 	for name, tc := range map[string]struct {
 		events []timeline.Event
 		want   string
@@ -175,7 +175,7 @@ func TestTaintsComeAndGoByLane(t *testing.T) {
 
 func TestEachRenewalIsListedOnce(t *testing.T) {
 	byAudit := func(at float64, node, renew string, kv ...string) timeline.Event {
-		return with(renewal(at, node), append([]string{"renew=" + renew}, kv...)...)
+		return with(renews(at, node), append([]string{"renew=" + renew}, kv...)...)
 	}
 	byWatch := func(at float64, node, renew string) timeline.Event {
 		return with(renewalSeen(at, node), "renew="+renew)
@@ -189,7 +189,7 @@ func TestEachRenewalIsListedOnce(t *testing.T) {
 		listed(byWatch(150, "w1", "old")),
 		byAudit(151, "w1", "e", "code=401"), byAudit(152, "w1", "f", "ns=kube-system"), byAudit(153, "w9", "g"),
 		audit(154, "get", "leases w1", "code=200", "ns=kube-node-lease"),
-		renewal(160, "w1"), renewal(170, "w1")) // a log without bodies: each is one
+		renews(160, "w1"), renews(170, "w1")) // a log without bodies: each is one
 	for node, want := range map[string][]float64{"w1": {10, 19.99, 30, 40, 60, 70}, "w2": {40}, "cp": nil} {
 		if got := tr.node(t, node).Renewals; !slices.Equal(got, want) {
 			t.Errorf("renewals of %s at %v, want %v", node, got, want)
@@ -289,24 +289,24 @@ func TestCanariesAreListedWithTheirHome(t *testing.T) {
 		events []timeline.Event
 		want   string // of w1, then of w2
 	}{
-		"one that lives and is replaced": {[]timeline.Event{podSeen(90, "added", "a", "", "False", "canary=0s"), podSeen(91, "modified", "a", "w1", "False", "canary=0s"), podSeen(92, "modified", "a", "w1", "True", "canary=0s"),
-			podSeen(110, "modified", "a", "w1", "False", "canary=0s"), podSeen(120, "modified", "a", "w1", "False", "canary=0s", "deleting=true"),
-			podSeen(120.5, "added", "b", "", "False", "canary=0s"), podSeen(121, "modified", "b", "w2", "False", "canary=0s"), podSeen(123, "modified", "b", "w2", "True", "canary=0s"),
-			podSeen(130, "deleted", "a", "w1", "False", "canary=0s", "deleting=true")},
+		"one that lives and is replaced": {[]timeline.Event{podShown(90, "added", "a", "", "False", "canary=0s"), podShown(91, "modified", "a", "w1", "False", "canary=0s"), podShown(92, "modified", "a", "w1", "True", "canary=0s"),
+			podShown(110, "modified", "a", "w1", "False", "canary=0s"), podShown(120, "modified", "a", "w1", "False", "canary=0s", "deleting=true"),
+			podShown(120.5, "added", "b", "", "False", "canary=0s"), podShown(121, "modified", "b", "w2", "False", "canary=0s"), podShown(123, "modified", "b", "w2", "True", "canary=0s"),
+			podShown(130, "deleted", "a", "w1", "False", "canary=0s", "deleting=true")},
 			"0s a on w1: pending -10..-8, running -8..10, unready 10..20, terminating 20..30; 0s b on w2: pending 20.5..23, running 23..100+ | "},
-		"one that has moved before the fault": {[]timeline.Event{podSeen(80, "added", "a", "w2", "True", "canary=0s"), podSeen(85, "deleted", "a", "w2", "True", "canary=0s"), podSeen(90, "added", "b", "w1", "True", "canary=0s"), podSeen(120, "added", "c", "w2", "True", "canary=0s")},
+		"one that has moved before the fault": {[]timeline.Event{podShown(80, "added", "a", "w2", "True", "canary=0s"), podShown(85, "deleted", "a", "w2", "True", "canary=0s"), podShown(90, "added", "b", "w1", "True", "canary=0s"), podShown(120, "added", "c", "w2", "True", "canary=0s")},
 			"0s a on w2: running -20..-15; 0s b on w1: running -10..100+; 0s c on w2: running 20..100+ | "},
-		"a pod of a DaemonSet is at home where it is": {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=daemonset"), podSeen(90, "listed", "b", "w2", "True", "canary=daemonset")},
+		"a pod of a DaemonSet is at home where it is": {[]timeline.Event{podShown(90, "listed", "a", "w1", "True", "canary=daemonset"), podShown(90, "listed", "b", "w2", "True", "canary=daemonset")},
 			"daemonset a on w1: running -10..100+ | daemonset b on w2: running -10..100+"},
-		"in the order of the canaries": {[]timeline.Event{podSeen(90, "listed", "c", "w1", "True", "canary=daemonset"), podSeen(91, "listed", "b", "w1", "True", "canary=300s"), podSeen(92, "listed", "a", "w1", "True", "canary=0s")},
+		"in the order of the canaries": {[]timeline.Event{podShown(90, "listed", "c", "w1", "True", "canary=daemonset"), podShown(91, "listed", "b", "w1", "True", "canary=300s"), podShown(92, "listed", "a", "w1", "True", "canary=0s")},
 			"0s a on w1: running -8..100+; 300s b on w1: running -9..100+; daemonset c on w1: running -10..100+ | "},
-		"of another run, or of none":  {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s", "ns=other"), podSeen(90, "listed", "b", "w1", "True")}, " | "},
-		"one that never found a node": {[]timeline.Event{podSeen(90, "listed", "a", "", "False", "canary=0s")}, " | "},
-		"one that never came up":      {[]timeline.Event{podSeen(90, "listed", "a", "w2", "False", "canary=0s")}, " | 0s a on w2: pending -10..100+"},
-		"one name in two namespaces":  {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s"), podSeen(95, "deleted", "a", "w1", "True", "canary=0s", "ns=other")}, "0s a on w1: running -10..100+ | "},
-		"one that was deleted while none looked": {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s"), podSeen(90, "listed", "b", "w1", "True", "canary=300s"), watchGap(110, "pods"), podSeen(115, "listed", "b", "w1", "True", "canary=300s"), watching(115, "pods")},
+		"of another run, or of none":  {[]timeline.Event{podShown(90, "listed", "a", "w1", "True", "canary=0s", "ns=other"), podShown(90, "listed", "b", "w1", "True")}, " | "},
+		"one that never found a node": {[]timeline.Event{podShown(90, "listed", "a", "", "False", "canary=0s")}, " | "},
+		"one that never came up":      {[]timeline.Event{podShown(90, "listed", "a", "w2", "False", "canary=0s")}, " | 0s a on w2: pending -10..100+"},
+		"one name in two namespaces":  {[]timeline.Event{podShown(90, "listed", "a", "w1", "True", "canary=0s"), podShown(95, "deleted", "a", "w1", "True", "canary=0s", "ns=other")}, "0s a on w1: running -10..100+ | "},
+		"one that was deleted while none looked": {[]timeline.Event{podShown(90, "listed", "a", "w1", "True", "canary=0s"), podShown(90, "listed", "b", "w1", "True", "canary=300s"), watchGap(110, "pods"), podShown(115, "listed", "b", "w1", "True", "canary=300s"), watching(115, "pods")},
 			"0s a on w1: running -10..15; 300s b on w1: running -10..100+ | "},
-		"a gap of another watch": {[]timeline.Event{podSeen(90, "listed", "a", "w1", "True", "canary=0s"), watchGap(110, "nodes"), watching(115, "nodes"), watching(116, "pods")}, "0s a on w1: running -10..100+ | "},
+		"a gap of another watch": {[]timeline.Event{podShown(90, "listed", "a", "w1", "True", "canary=0s"), watchGap(110, "nodes"), watching(115, "nodes"), watching(116, "pods")}, "0s a on w1: running -10..100+ | "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := traced(t, tc.events...)
@@ -430,7 +430,7 @@ func TestDeeds(t *testing.T) {
 }
 
 func TestWithoutAnInjectionTimeCountsFromTheStart(t *testing.T) {
-	events := []timeline.Event{phase(1, "setup"), nodeSeen(90, "w1", "True", "none"), nodeSeen(130, "w1", "Unknown", "none"), phase(overAt, "collect")}
+	events := []timeline.Event{phase(1, "setup"), nodeShown(90, "w1", "True", "none"), nodeShown(130, "w1", "Unknown", "none"), phase(overAt, "collect")}
 	tr := newTrace(t, small(t, traceConfig(), `{}`, events...))
 	same(t, "Ready", told(tr.node(t, "w1").Ready.Spans), "True 90..130, Unknown 130..200+")
 	if tr.From != 90 || tr.To != 200 || len(tr.Fault.Spans) != 0 {
@@ -451,7 +451,7 @@ func TestWithoutAnInjectionTimeCountsFromTheStart(t *testing.T) {
 func TestATraceOfARunWithoutACluster(t *testing.T) {
 	tl := small(t, &Config{}, `{}`, phase(0, "setup"), phase(1, "create"), seen("run", 2, timeline.TypeSetupFailed, "", "why=no Docker"), phase(3, "delete"), phase(4, "end"),
 		// Of a cluster whose nodes were not read yet.
-		nodeSeen(2, "w1", "Unknown", both(unreachable)), status(2, "w1", "Unknown"), renewal(2, "w1"), refused(2, "401", "leases w1"), stored(2, "/a.pem", "aa", 0, 9), podSeen(2, "added", "a", "w1", "True", "canary=0s"),
+		nodeShown(2, "w1", "Unknown", both(unreachable)), status(2, "w1", "Unknown"), renews(2, "w1"), refused(2, "401", "leases w1"), stored(2, "/a.pem", "aa", 0, 9), podShown(2, "added", "a", "w1", "True", "canary=0s"),
 		audit(2, "update", "leases kube-controller-manager", "code=200", "holder=a"), watchGap(2, "nodes"), status(2.1, "w1", "True"))
 	tr := newTrace(t, tl)
 	same(t, "phases", told(tr.Phases.Spans), "setup 0..1, create 1..3, delete 3..4")

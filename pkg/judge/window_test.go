@@ -34,11 +34,11 @@ func TestWindows(t *testing.T) {
 			want: []Interval{{0, 10.9, ""}}},
 		"Unknown comes in the pass after the grace": {key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived,
 			want: []Interval{{50, 56.05, "next pass"}}},
-		"Unknown comes a pass later after a status report": {events: []timeline.Event{renewal(35, "w1"), audit(36, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), refused(41, "401", "leases w1")},
+		"Unknown comes a pass later after a status report": {events: []timeline.Event{renews(35, "w1"), audit(36, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), refused(41, "401", "leases w1")},
 			key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived, want: []Interval{{50, 56.05, "next pass"}, {56.05, 62.1, "one pass later: a status report was the last heartbeat"}}},
-		"a status report of after explains nothing": {events: []timeline.Event{renewal(35, "w1"), refused(41, "401", "leases w1"), status(86, "w1", "Unknown"), audit(120, "patch", "nodes/status w1", "code=200", "user=system:node:w1", "ready=True")},
+		"a status report of after explains nothing": {events: []timeline.Event{renews(35, "w1"), refused(41, "401", "leases w1"), status(86, "w1", "Unknown"), audit(120, "patch", "nodes/status w1", "code=200", "user=system:node:w1", "ready=True")},
 			key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived, want: []Interval{{50, 56.05, "next pass"}}},
-		"a status report of before explains nothing": {events: []timeline.Event{audit(8, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), renewal(35, "w1"), refused(41, "401", "leases w1")},
+		"a status report of before explains nothing": {events: []timeline.Event{audit(8, "patch", "nodes/status w1", "code=200", "user=system:node:w1"), renews(35, "w1"), refused(41, "401", "leases w1")},
 			key: Key{Name: ReadyUnknown}, after: LeaseStalled, class: Derived, want: []Interval{{50, 56.05, "next pass"}}},
 		"NoSchedule follows the node's event": {key: Key{Name: NoScheduleTainted}, after: ReadyUnknown, class: Derived, want: []Interval{{0, 1, ""}}},
 		"NoExecute since 1.34 has two branches": {version: "v1.34.0", key: Key{Name: NoExecuteTainted}, after: ReadyUnknown, class: Derived,
@@ -189,7 +189,7 @@ func TestResultsInWords(t *testing.T) {
 		{84.9, Fail, false, "", "49.900 s after LeaseStalled, outside [49.95, 56.05]"},
 		{97, Fail, false, "", "62.000 s after LeaseStalled, outside [49.95, 56.05]"},
 	} {
-		f := folded(t, injected(5), renewal(35, "w1"), refused(41, "401", "leases w1"), status(tc.unknown, "w1", "Unknown"))
+		f := folded(t, injected(5), renews(35, "w1"), refused(41, "401", "leases w1"), status(tc.unknown, "w1", "Unknown"))
 		m, _ := f.Get(Key{Name: ReadyUnknown, Node: "w1"})
 		r := f.Result(m)
 		r.Verdict = tc.verdict

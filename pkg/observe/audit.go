@@ -57,7 +57,7 @@ func (a *Audit) Run(ctx context.Context, ready func(), emit func(timeline.Event)
 		if a.next > before {
 			wait = 100 * time.Millisecond
 		}
-		emit(timeline.Event{Source: "audit", Type: "StreamCut", Detail: map[string]string{"why": fmt.Sprint(err), "offset": strconv.FormatInt(a.next, 10)}})
+		emit(timeline.Event{Source: timeline.SourceAudit, Type: timeline.TypeStreamCut, Detail: map[string]string{"why": fmt.Sprint(err), "offset": strconv.FormatInt(a.next, 10)}})
 		select {
 		case <-ctx.Done():
 			return nil
@@ -120,7 +120,7 @@ func (a *Audit) scan(r io.Reader, consumed func(int), emit func(timeline.Event))
 		}
 		e, id, perr := ParseAudit(line)
 		if perr != nil {
-			e, id = timeline.Event{Source: "audit", Type: "Unreadable", Detail: map[string]string{"why": perr.Error()}}, string(line)
+			e, id = timeline.Event{Source: timeline.SourceAudit, Type: timeline.TypeUnreadable, Detail: map[string]string{"why": perr.Error()}}, string(line)
 		}
 		a.mu.Lock()
 		seen := a.seen[id]
@@ -202,7 +202,7 @@ func ParseAudit(line []byte) (timeline.Event, string, error) {
 			delete(d, "holder")
 		}
 	}
-	return timeline.Event{Stamp: a.StageTimestamp.Time, Source: "audit", Type: a.Verb, Object: object, Detail: d},
+	return timeline.Event{Stamp: a.StageTimestamp.Time, Source: timeline.SourceAudit, Type: a.Verb, Object: object, Detail: d},
 		string(a.AuditID) + " " + string(a.Stage), nil
 }
 

@@ -93,7 +93,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func(), emit func(timeline.Even
 		if ctx.Err() != nil {
 			return nil
 		}
-		emit(timeline.Event{Source: "node", Type: timeline.TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": err.Error()}})
+		emit(timeline.Event{Source: timeline.SourceNode, Type: timeline.TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": err.Error()}})
 		select {
 		case <-ctx.Done():
 			return nil
@@ -147,12 +147,12 @@ func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(timeline.E
 			return fmt.Errorf("watching the kubelet on %s: %w", k.Name, err)
 		case <-quiet.C:
 			deaf = true
-			emit(timeline.Event{Source: "node", Type: timeline.TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": fmt.Sprintf("the node gave no sign of life for %s", silence), "since": timeline.Seconds(silence)}})
+			emit(timeline.Event{Source: timeline.SourceNode, Type: timeline.TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": fmt.Sprintf("the node gave no sign of life for %s", silence), "since": timeline.Seconds(silence)}})
 		case line := <-lines:
 			quiet.Reset(silence)
 			if deaf && strings.HasPrefix(line, "alive") {
 				deaf = false
-				emit(timeline.Event{Source: "node", Type: "Watching", Object: "kubelet " + k.Name})
+				emit(timeline.Event{Source: timeline.SourceNode, Type: timeline.TypeWatching, Object: "kubelet " + k.Name})
 			}
 			e, err := parseKubelet(k.Name, line)
 			if err != nil {
@@ -176,7 +176,7 @@ func parseKubelet(node, line string) (timeline.Event, error) {
 	if err != nil {
 		return timeline.Event{}, err
 	}
-	e := timeline.Event{Stamp: stamp, Source: "node"}
+	e := timeline.Event{Stamp: stamp, Source: timeline.SourceNode}
 	switch {
 	case f[0] == "process" && len(f) == 8:
 		e.Type, e.Object = timeline.TypeProcess, "kubelet "+node

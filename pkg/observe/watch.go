@@ -143,7 +143,7 @@ func (w *Watch) Run(ctx context.Context, ready func(), emit func(timeline.Event)
 		if ctx.Err() != nil {
 			return nil
 		}
-		emit(timeline.Event{Source: "watch", Type: timeline.TypeGap, Object: w.Resource, Detail: map[string]string{"why": err.Error()}})
+		emit(timeline.Event{Source: timeline.SourceWatch, Type: timeline.TypeGap, Object: w.Resource, Detail: map[string]string{"why": err.Error()}})
 		select {
 		case <-ctx.Done():
 			return nil
@@ -162,7 +162,7 @@ func (w *Watch) once(ctx context.Context, ready func(), emit func(timeline.Event
 	if err != nil {
 		return err
 	}
-	if err := meta.EachListItem(list, func(o runtime.Object) error { emit(w.event("listed", o)); return nil }); err != nil {
+	if err := meta.EachListItem(list, func(o runtime.Object) error { emit(w.event(timeline.TypeListed, o)); return nil }); err != nil {
 		return fmt.Errorf("listing %s: %w", w.Resource, err)
 	}
 	rw, err := watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: w.watch})
@@ -171,7 +171,7 @@ func (w *Watch) once(ctx context.Context, ready func(), emit func(timeline.Event
 	}
 	defer rw.Stop()
 	ready()
-	emit(timeline.Event{Source: "watch", Type: "Watching", Object: w.Resource})
+	emit(timeline.Event{Source: timeline.SourceWatch, Type: timeline.TypeWatching, Object: w.Resource})
 	for e := range rw.ResultChan() {
 		if e.Type == watch.Error {
 			return fmt.Errorf("watching %s: %s", w.Resource, statusText(e.Object))
@@ -191,7 +191,7 @@ func (w *Watch) event(typ string, o runtime.Object) timeline.Event {
 		name = m.GetName()
 		detail["rv"] = m.GetResourceVersion()
 	}
-	return timeline.Event{Stamp: stamp, Source: "watch", Type: typ, Object: w.Resource + " " + name, Detail: detail}
+	return timeline.Event{Stamp: stamp, Source: timeline.SourceWatch, Type: typ, Object: w.Resource + " " + name, Detail: detail}
 }
 
 func listVersion(list runtime.Object) (string, error) {

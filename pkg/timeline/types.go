@@ -1,5 +1,30 @@
 package timeline
 
+// Sources of events.
+const (
+	SourceRun      = "run"      // what the run did
+	SourceAudit    = "audit"    // the audit log: Type is the verb
+	SourceWatch    = "watch"    // a watch of the API server
+	SourceNode     = "node"     // the shell that watches a node's files and kubelet
+	SourceRecorder = "recorder" // what the timeline says of itself
+)
+
+// Types of events of a watch: what it delivers, and that it does so from here on. TypeWatching
+// is of a node's shell too.
+const (
+	TypeListed   = "listed"
+	TypeAdded    = "added"
+	TypeModified = "modified"
+	TypeDeleted  = "deleted"
+	TypeWatching = "Watching"
+)
+
+// Types of events of the audit log besides verbs.
+const (
+	TypeStreamCut  = "StreamCut"  // its stream ended and is opened again where it was; detail why, offset
+	TypeUnreadable = "Unreadable" // a line that is none of an audit log; detail why
+)
+
 // Types of events with source "run": what the run did. Stamp is the node's own time of the
 // change where there is one.
 const (
