@@ -557,6 +557,7 @@ func TestDeadManLooksTwice(t *testing.T) {
 		}
 	}
 }
+
 // What a type of fault does to the chain and how it is made stand in two tables.
 func TestEveryTypeOfFaultIsMadeAndJudged(t *testing.T) {
 	made := append(slices.Sorted(maps.Keys(makers())), "none")
