@@ -4,7 +4,6 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -13,27 +12,10 @@ import (
 	"testing"
 
 	"github.com/flatline-chaos/flatline/experiments"
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s (go test -update writes it): got\n%s\nwant\n%s", name, got, want)
-	}
-}
 
 // invoke runs one command in an empty folder, where it finds no programs and from
 // where it must not leave anything.
@@ -168,7 +150,7 @@ func TestBadInput(t *testing.T) {
 			}
 		})
 	}
-	golden(t, file, got.String())
+	golden.Lines(t, file, got.String())
 }
 
 // The plan of a sweep needs neither Docker nor a record.
@@ -182,7 +164,7 @@ func TestTunePlan(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
-	golden(t, file, stdout)
+	golden.Lines(t, file, stdout)
 }
 
 // Sets of recorded runs are compared; as a gate the exit code says whether anything differs.
@@ -196,10 +178,12 @@ func TestCompare(t *testing.T) {
 		args, want string
 		code       int
 	}{
-		{"--exit-code " + dir + "csr-denied-fast " + dir + "csr-denied-fast," + dir + "csr-denied-everyone-fast", "nothing differs significantly", 0},
+		{"--exit-code " + dir + "csr-denied-fast " + dir + "csr-denied-fast," + dir + "csr-denied-everyone-fast",
+			"nothing differs significantly", 0},
 		{"--col profile " + dir + "csr-denied-fast " + dir + "csr-denied-default", "profile: default, fast", 0},
 		{"--col kube-controller-manager.node-monitor-grace-period " + dir + "tune/kubelet-stopped", "node-monitor-grace-period 8s → 16s", 0},
-		{"--exit-code --col kube-controller-manager.node-monitor-grace-period " + dir + "tune/kubelet-stopped -o markdown", "| ReadyUnknown | LeaseStalled |", 1},
+		{"--exit-code --col kube-controller-manager.node-monitor-grace-period " + dir + "tune/kubelet-stopped -o markdown",
+			"| ReadyUnknown | LeaseStalled |", 1},
 		{"--col kube-controller-manager.node-monitor-grace-period -o csv " + dir + "tune", "1,ReadyUnknown,LeaseStalled,8s,", 0},
 		{"--col kube-controller-manager.node-monitor-grace-period -o json " + dir + "tune", `"milestone": "ReadyUnknown"`, 0},
 		{"--col kube-controller-manager.node-monitor-grace-period -o html " + dir + "tune", "<figcaption>ReadyUnknown", 0},
@@ -305,7 +289,7 @@ func TestPlan(t *testing.T) {
 			if code != 0 || stderr != "" {
 				t.Errorf("exit code %d, stderr %q", code, stderr)
 			}
-			golden(t, file, stdout)
+			golden.Lines(t, file, stdout)
 		})
 	}
 }
@@ -329,7 +313,8 @@ func TestHelp(t *testing.T) {
 	if !ok {
 		t.Fatalf("no exit codes:\n%s", help)
 	}
-	for _, code := range []string{"0 pass;", "1 an expectation was missed;", "2 invalid input;", "3 the set-up failed;", "4 the fault did not bite,", "5 the cluster could not be put right", "130 interrupted,"} {
+	for _, code := range []string{"0 pass;", "1 an expectation was missed;", "2 invalid input;", "3 the set-up failed;",
+		"4 the fault did not bite,", "5 the cluster could not be put right", "130 interrupted,"} {
 		if !strings.Contains(codes, code) {
 			t.Errorf("%q is missing in: %s", code, codes)
 		}
@@ -431,7 +416,8 @@ func TestReport(t *testing.T) {
 	}{
 		{[]string{filepath.Join(dir, "e/latest")}, filepath.Join(dir, "e/latest/report.html"), "<title>csr-denied-everyone fast: pass</title>"},
 		{[]string{filepath.Join(dir, "e/one"), "-o", "svg"}, filepath.Join(dir, "e/one/report.svg"), "<svg "},
-		{[]string{filepath.Join(dir, "e"), "--file", filepath.Join(dir, "all.html")}, filepath.Join(dir, "all.html"), "<title>2 runs of csr-denied fast, csr-denied-everyone fast</title>"},
+		{[]string{filepath.Join(dir, "e"), "--file", filepath.Join(dir, "all.html")}, filepath.Join(dir, "all.html"),
+			"<title>2 runs of csr-denied fast, csr-denied-everyone fast</title>"},
 		{[]string{record, "-f", "-"}, "", "<title>csr-denied-everyone fast: pass</title>"},
 	} {
 		code, stdout, stderr := invoke(t, "", append([]string{"report"}, test.args...)...)
@@ -451,10 +437,12 @@ func TestReport(t *testing.T) {
 		}
 	}
 	// Judge finds runs in the same way.
-	if code, stdout, _ := invoke(t, "", "judge", filepath.Join(dir, "e"), "-o", "name"); code != 0 || stdout != "20261129t170735z-7542\n20261129t155005z-c00f\n" {
+	if code, stdout, _ := invoke(t, "", "judge", filepath.Join(dir, "e"), "-o", "name"); code != 0 ||
+		stdout != "20261129t170735z-7542\n20261129t155005z-c00f\n" {
 		t.Errorf("exit code %d, stdout %q, want the names of two runs", code, stdout)
 	}
-	if code, _, stderr := invoke(t, "", "report", filepath.Join(dir, "e"), "-o", "svg"); code != exitInvalid || !strings.Contains(stderr, "one run, not several") {
+	if code, _, stderr := invoke(t, "", "report", filepath.Join(dir, "e"), "-o", "svg"); code != exitInvalid ||
+		!strings.Contains(stderr, "one run, not several") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 )
@@ -13,7 +14,8 @@ import (
 // healthy are the facts of a machine that is fit.
 func healthy() *facts {
 	return &facts{
-		engine: cluster.Engine{Endpoint: "unix:///var/run/docker.sock", Kind: "unix", Name: "here", Version: "20.10.24", OS: "Debian 12", Kernel: "6.1.0",
+		engine: cluster.Engine{Endpoint: "unix:///var/run/docker.sock", Kind: "unix", Name: "here", Version: "20.10.24",
+			OS: "Debian 12", Kernel: "6.1.0",
 			Runtime: "runc", Root: "/var/lib/docker", Cgroup: "2", Memory: 16 * gib, Offset: 20 * time.Millisecond, Error: 10 * time.Millisecond},
 		host: true, diskFree: 50e9, memoryFree: 8 * gib, instances: 512, watches: 524288, freezer: true, netem: true,
 		images: []cluster.NodeImage{{Ref: "flatline/node:v1.37.2-d215028d1d", ID: "sha256:0123456789abcdef0123"}}, network: true,
@@ -34,7 +36,8 @@ func TestDoctor(t *testing.T) {
 		}, true},
 		{"no netem; clusters at work and of others", func(f *facts) {
 			f.netem = false
-			f.clusters = []chaos.Kept{{Info: cluster.Info{Name: "flatline-1"}, Own: true, Busy: "somebody is at work on it"}, {Info: cluster.Info{Name: "flatline-2\x1b"}}}
+			f.clusters = []chaos.Kept{{Info: cluster.Info{Name: "flatline-1"}, Own: true, Busy: "somebody is at work on it"},
+				{Info: cluster.Info{Name: "flatline-2\x1b"}}}
 		}, true},
 		{"nothing is right", func(f *facts) {
 			f.engine.Security, f.engine.Offset = []string{"name=rootless"}, 2*time.Minute
@@ -55,7 +58,7 @@ func TestDoctor(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "testdata/doctor.golden", all.String())
+	golden.Lines(t, "testdata/doctor.golden", all.String())
 }
 
 // An engine that is elsewhere is named, and nothing is made there unasked.
@@ -89,7 +92,8 @@ func TestCleanChooses(t *testing.T) {
 		named, all bool
 		want, err  string
 	}{
-		{list, false, false, "cluster own of run r: own-worker\nstays: cluster work: at work\nstays: cluster other: not made by this user on this machine; --all takes it too\n", ""},
+		{list, false, false, "cluster own of run r: own-worker\nstays: cluster work: at work\n" +
+			"stays: cluster other: not made by this user on this machine; --all takes it too\n", ""},
 		{list, false, true, "cluster own of run r: own-worker\nstays: cluster work: at work\ncluster other of run r: other-worker\n", ""},
 		{list[2:], true, false, "cluster other of run r: other-worker\n", ""},
 		{list[1:2], true, true, "", "cluster work stays: at work"},

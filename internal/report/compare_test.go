@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/flatline-chaos/flatline/internal/compare"
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
@@ -45,7 +46,7 @@ func TestComparison(t *testing.T) {
 		if err := Comparison(&b, format, []*compare.Table{compared()}); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "compare."+format, b.String())
+		golden.Lines(t, "testdata/compare."+format, b.String())
 		if format == "html" {
 			figuresAreWellFormed(t, b.String())
 		}
@@ -87,6 +88,6 @@ func TestKnobs(t *testing.T) {
 		if err := Knobs(&b, format, k); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "knobs."+format, b.String())
+		golden.Lines(t, "testdata/knobs."+format, b.String())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
@@ -61,7 +62,7 @@ func TestPictures(t *testing.T) {
 			}
 			wellFormed(t, svg.String())
 			_, drawing, _ := strings.Cut(svg.String(), "</style>") // the style has no place in a golden file
-			golden(t, name+".svg", drawing)
+			golden.Lines(t, "testdata/"+name+".svg", drawing)
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,27 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	name = filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s (go test -update writes it): got\n%s\nwant\n%s", name, got, want)
-	}
-}
 
 func window(class string, branch string, bounds ...float64) *judge.Window {
 	w := &judge.Window{Class: class, Branch: branch, Why: "because of " + class}
@@ -123,7 +104,7 @@ func TestRenderings(t *testing.T) {
 					break
 				}
 			}
-			golden(t, name+"."+ext, first)
+			golden.Lines(t, "testdata/"+name+"."+ext, first)
 			// The last word of a text is the outcome with its reasons.
 			if _, last, _ := strings.Cut(first, "\noutcome: "); strings.HasSuffix(ext, "txt") && ext != "summary.txt" && !strings.HasPrefix(last, string(r.Outcome)) {
 				t.Errorf("%s %s ends with %q", name, ext, last)
@@ -207,11 +188,11 @@ func TestPrint(t *testing.T) {
 		}
 		switch got := b.String(); format {
 		case "text":
-			golden(t, "pass.txt", got)
+			golden.Lines(t, "testdata/pass.txt", got)
 		case "wide":
-			golden(t, "pass.wide.txt", got)
+			golden.Lines(t, "testdata/pass.wide.txt", got)
 		default:
-			golden(t, "pass."+format, got)
+			golden.Lines(t, "testdata/pass."+format, got)
 		}
 	}
 }
@@ -221,7 +202,7 @@ func TestLine(t *testing.T) {
 	for _, m := range runs()["fail"].Milestones {
 		b.WriteString(Line(m) + "\n")
 	}
-	golden(t, "lines.golden", b.String())
+	golden.Lines(t, "testdata/lines.golden", b.String())
 }
 
 func TestCountdown(t *testing.T) {
@@ -291,7 +272,7 @@ func TestLive(t *testing.T) {
 				t.Errorf("a status line that stays: %q", line)
 			}
 		}
-		golden(t, name, strings.NewReplacer("\r", "<CR>", "\x1b[K", "<CLEAR>").Replace(got))
+		golden.Lines(t, "testdata/"+name, strings.NewReplacer("\r", "<CR>", "\x1b[K", "<CLEAR>").Replace(got))
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/flatline-chaos/flatline/internal/golden"
 )
 
 // The golden file holds every object as it goes to the API server.
@@ -33,7 +35,7 @@ func TestCreateCanaries(t *testing.T) {
 		}
 		got.Write(append(js, '\n'))
 	}
-	golden(t, "canaries.golden", got.String())
+	golden.Lines(t, "testdata/canaries.golden", got.String())
 
 	c = fake.NewClientset()
 	if err := createCanaries(t.Context(), c, Canaries{}, runID, "n", "i"); err != nil || len(c.Actions()) != 1 {

@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -18,28 +17,9 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-// golden compares got with testdata/<name>.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	name = filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s (go test -update writes it):\n%s", name, differ(string(want), got))
-	}
-}
 
 // differ shows the lines that are in one text only.
 func differ(want, got string) string {
@@ -86,7 +66,7 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("the file is not named: %s", said)
 		}
 	}
-	golden(t, "bad.golden", got.String())
+	golden.Lines(t, "testdata/bad.golden", got.String())
 }
 
 // oneLine returns the message of an error about input.
