@@ -191,7 +191,7 @@ func (r *run) settled(f *judge.Fold) bool {
 	}
 	for _, n := range r.target.Nodes {
 		for _, x := range r.exp.Spec.Expect {
-			if !r.exp.Spec.Fault.plan().Recovery(x.Milestone) && r.cfg.Concerns(x, n.Name) && !f.Settled(judge.Key{Name: x.Milestone, Node: n.Name, Subject: x.Subject}, patience) {
+			if !f.Recovery(x.Milestone) && r.cfg.Concerns(x, n.Name) && !f.Settled(judge.Key{Name: x.Milestone, Node: n.Name, Subject: x.Subject}, patience) {
 				return false
 			}
 		}

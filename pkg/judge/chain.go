@@ -1,6 +1,10 @@
 package judge
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/flatline-chaos/flatline/pkg/timeline"
+)
 
 // Names of milestones, in Kubernetes words. "NotReady" is none of them: Unknown
 // is the controller's word and False the kubelet's.
@@ -63,7 +67,7 @@ const (
 	TolerationOf Subject = "toleration" // of the canary, such as "300s"
 	NumberOf     Subject = "number"     // of the request, from 2
 	EffectOf     Subject = "effect"     // of the taint
-	RepeatOf     Subject = "again"      // Again, or none
+	RepeatOf     Subject = "again, or none"
 )
 
 // A Row is what there is to know of a milestone before anything has happened.
@@ -87,18 +91,18 @@ type Row struct {
 
 // Sources of milestones.
 var (
-	byAudit  = []string{"audit"}
-	byCSRs   = []string{"audit", "certificatesigningrequests"}
-	byLeases = []string{"audit", "leases"}
-	byNodes  = []string{"audit", "nodes"}
-	byWrites = []string{"audit", "pods"}
+	byAudit  = []string{timeline.SourceAudit}
+	byCSRs   = []string{timeline.SourceAudit, "certificatesigningrequests"}
+	byLeases = []string{timeline.SourceAudit, "leases"}
+	byNodes  = []string{timeline.SourceAudit, "nodes"}
+	byWrites = []string{timeline.SourceAudit, "pods"}
 	byPods   = []string{"pods"}
 	byNode   = []string{"kubelet"} // the shell that watches files and process of a node
 )
 
 // Chain is all milestones in the order of the chain: what each is, and the function of its
-// window. docs/windows.md is printed from it. It is a function because windows ask for other
-// windows.
+// window. docs/windows.md is printed from it. It is a function because a variable could not be
+// initialized: windows ask for other windows, through this table.
 func Chain() []Row {
 	return []Row{
 		{Name: FaultInjected, Part: Loss, Lane: "fault", window: (*Fold).sinceInjection},

@@ -101,8 +101,8 @@ type (
 	}
 	podSeen struct {
 		change
-		id, node, canary string
-		ready, deleting  bool
+		id, ns, node, canary string // id is namespace/name
+		ready, deleting      bool
 	}
 	csrSeen struct {
 		change
@@ -251,7 +251,7 @@ func readWatch(e timeline.Event, kind, name string) any {
 	case "nodes":
 		return nodeSeen{c, d["ready"], d["taints"]}
 	case "pods":
-		return podSeen{c, d["ns"] + "/" + name, d["node"], d["canary"], d["ready"] == "True", d["deleting"] != ""}
+		return podSeen{c, d["ns"] + "/" + name, d["ns"], d["node"], d["canary"], d["ready"] == "True", d["deleting"] != ""}
 	case "certificatesigningrequests":
 		node, ok := strings.CutPrefix(d["user"], nodeUser)
 		if !ok {

@@ -170,20 +170,14 @@ func (f fault) afterMark() bool {
 	return f.At != nil && slices.Index(Names(), f.At.After) >= slices.Index(Names(), ReadyUnknown)
 }
 
-// recovery says whether a milestone belongs to the way back: it is waited for after the undo,
-// not before. Where the node heals by itself only what the run does comes after it.
-func (f fault) recovery(name string) bool {
-	switch RowOf(name).Part {
+// recovers says whether a part of the chain is waited for after the undo, not before. Where the
+// node heals by itself only what the run does comes after it.
+func (f fault) recovers(part Part) bool {
+	switch part {
 	case Repair:
 		return true
 	case WayBack:
 		return !f.heals()
 	}
 	return false
-}
-
-// Recovery says whether a milestone belongs to the way back: it is waited for after the undo.
-func (p FaultPlan) Recovery(name string) bool {
-	f, err := newFault(p)
-	return err == nil && f.recovery(name)
 }

@@ -226,17 +226,14 @@ func TestWhatAFaultIs(t *testing.T) {
 		`{"type":"kcm-frozen","kubelet":"stopped","release":{"after":"FaultInjected"}}`: {false, false, false},
 		`{"type":"kcm-killed","kubelet":"stopped","at":{"after":"NoExecuteTainted"}}`:   {false, false, true},
 	} {
-		p := faultOf(t, fault)
-		f, err := newFault(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fold := foldOf(t, testConfig("v1.37.2"), fault)
+		f := fold.fault
 		if approves := f.Withholds != StepApproval; f.heals() != want.heals || approves != want.approves || f.restartsController() != want.restarts {
 			t.Errorf("%s: heals %v, approves %v, restarts the controller %v; want %+v", fault, f.heals(), approves, f.restartsController(), want)
 		}
 		for _, name := range Names() {
 			way := slices.Contains([]string{CertificateRotated, LeaseResumed, ReadyTrue, TaintsGone, PodsBack}, name)
-			if recovery := name == FaultUndone || name == RepairDone || way && !want.heals; p.Recovery(name) != recovery {
+			if recovery := name == FaultUndone || name == RepairDone || way && !want.heals; fold.Recovery(name) != recovery {
 				t.Errorf("%s: recovery of %s is %v", fault, name, !recovery)
 			}
 		}

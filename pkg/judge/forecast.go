@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // What must hold before a fault and after a repair, and what is expected when.
@@ -41,14 +43,17 @@ func (f *Fold) Unsteady() string {
 func (f *Fold) Unready() string {
 	for _, node := range f.cfg.Nodes {
 		switch n := f.nodes[node.Name]; {
-		case n.ready["watch"] != "True":
+		case n.ready[timeline.SourceWatch] != "True":
 			return fmt.Sprintf("node %s is not Ready", node.Name)
-		case strings.Contains(n.taints["watch"], unreachable), strings.Contains(n.taints["watch"], notReady):
-			return fmt.Sprintf("node %s is tainted: %s", node.Name, n.taints["watch"])
+		case strings.Contains(n.taints[timeline.SourceWatch], unreachable), strings.Contains(n.taints[timeline.SourceWatch], notReady):
+			return fmt.Sprintf("node %s is tainted: %s", node.Name, n.taints[timeline.SourceWatch])
 		}
 	}
 	return ""
 }
+
+// Recovery says whether a milestone belongs to the way back: it is waited for after the undo.
+func (f *Fold) Recovery(name string) bool { return f.fault.recovers(f.rows[name].Part) }
 
 // A Due is a milestone that is still to come.
 type Due struct {
@@ -113,7 +118,7 @@ func (f *Fold) Unhealed() string {
 		if f.nodes[t].rotated <= repaired.At {
 			return "the kubelet of " + t + " has not rotated its certificate"
 		}
-		if n := f.nodes[t]; n.ready["watch"] != "True" || max(n.renewed["audit"], n.renewed["watch"]) <= repaired.At {
+		if n := f.nodes[t]; n.ready[timeline.SourceWatch] != "True" || f.Renewed(t) <= repaired.At {
 			return "node " + t + " is not Ready"
 		}
 		if !f.reached(ReadyUnknown, t) {
@@ -151,7 +156,7 @@ func Foretell(cfg *Config, plan *Plan) ([]Forecast, error) {
 		k := Key{x.Milestone, "", x.Subject}
 		w := f.WindowOf(k).rounded()
 		fc := Forecast{Key: k, Window: w, After: after(w.after, k).Title(), Limit: limit(x)}
-		if !plan.Spec.Fault.Recovery(k.Name) {
+		if !f.Recovery(k.Name) {
 			fc.From, fc.To, fc.Bounded = f.bounds(k)
 		}
 		all = append(all, fc)

@@ -760,7 +760,7 @@ func (f *Fold) addWatch(e fact, at time.Duration) {
 			f.tainted(w.name, source, at, w.taints)
 		}
 	case podSeen:
-		f.pod(w, at, e.Detail["ns"])
+		f.pod(w, at)
 	case csrSeen:
 		f.own(w)
 		if w.node != "" && !w.serving {
@@ -789,7 +789,7 @@ func (f *Fold) csr(c csrSeen, at time.Duration) {
 	}
 }
 
-func (f *Fold) pod(s podSeen, at time.Duration, namespace string) {
+func (f *Fold) pod(s podSeen, at time.Duration) {
 	const source = timeline.SourceWatch
 	p := f.pods[s.id]
 	if p == nil {
@@ -798,7 +798,7 @@ func (f *Fold) pod(s podSeen, at time.Duration, namespace string) {
 	}
 	wasReady, wasDeleting := p.ready, p.deleting
 	p.node, p.canary, p.unseen = s.node, s.canary, false
-	if ns := f.cfg.CanaryNamespace; ns != "" && namespace != ns {
+	if ns := f.cfg.CanaryNamespace; ns != "" && s.ns != ns {
 		p.canary = "" // of another run on the same cluster
 	}
 	p.ready, p.deleting, p.gone = s.ready, s.deleting, s.verb == timeline.TypeDeleted

@@ -94,7 +94,7 @@ func (r *request) states() []state {
 func (l leaseSeen) states() []state { return []state{{"renew", l.renew}} }
 func (n nodeSeen) states() []state  { return []state{{"ready", n.ready}, {"taints", n.taints}} }
 func (c csrSeen) states() []state   { return []state{{"condition", c.state}} }
-func (p podSeen) states() []state   { return nil }
+func (p podSeen) states() []state   { return nil } // its version alone says what made it
 
 // seen is the object of a watch's fact.
 func (c change) seen() change { return c }

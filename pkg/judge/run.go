@@ -382,8 +382,8 @@ func (j *judgement) milestones() {
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(sortKey(a), sortKey(b)) })
 	j.run.Milestones = results
 	for _, m := range j.fold.Milestones() {
-		audit, a := m.Seen["audit"]
-		watch, w := m.Seen["watch"]
+		audit, a := m.Seen[timeline.SourceAudit]
+		watch, w := m.Seen[timeline.SourceWatch]
 		if a && w {
 			j.run.Differences = append(j.run.Differences, Difference{m.Name, m.Node, m.Subject, ms(watch - audit)})
 		}

@@ -400,7 +400,7 @@ func (t *tracer) addWatch(e fact, at float64) {
 			t.watched(w.name, at, w.ready, w.taints)
 		}
 	case podSeen:
-		if w.canary != "" && (t.cfg.CanaryNamespace == "" || e.Detail["ns"] == t.cfg.CanaryNamespace) {
+		if w.canary != "" && (t.cfg.CanaryNamespace == "" || w.ns == t.cfg.CanaryNamespace) {
 			t.pod(w, at)
 		}
 	case csrSeen:

@@ -31,7 +31,7 @@ const lead = 15
 //	KubeletStarted + [0, 5], with a certificate past its rotation deadline
 //	RepairDone + [0, 6], with the spare certificate of the repair
 //
-// Source: client-go util/certificate/certificate_manager.go nextRotationDeadline, 1.31 to 1.37.
+// Source: client-go util/certificate/certificate_manager.go nextRotationDeadline, v1.37.2.
 func (f *Fold) csrCreated(k Key) Window {
 	repaired := k.of(RepairDone)
 	if done, ok := f.Get(repaired); ok {
@@ -85,7 +85,7 @@ func (f *Fold) naturalRotation(k Key) Window {
 //
 //	the request before + [w, 1.1 w + 2], w = 2, 4, 8, 16 s and then 32 s
 //
-// Source: client-go util/certificate/certificate_manager.go wait.Backoff, 1.31 to 1.37.
+// Source: client-go util/certificate/certificate_manager.go wait.Backoff, v1.37.2.
 func (f *Fold) csrRepeated(k Key) Window {
 	before := k.of(CSRCreated)
 	number, err := strconv.Atoi(k.Subject)
@@ -107,7 +107,7 @@ func (f *Fold) csrRepeated(k Key) Window {
 //	CSRCreated + [t, t + 1], t the first of 0.2 (2^k - 1) s after the release; FaultReleased + [0, 2] where the request is touched
 //	ControllerLeads + [0, 6], where the controller manager was replaced
 //
-// Source: pkg/controller/certificates/certificate_controller.go, 1.31 to 1.37.
+// Source: pkg/controller/certificates/certificate_controller.go, v1.37.2.
 func (f *Fold) csrApproved(k Key) Window {
 	n := f.nodes[k.Node]
 	switch {
@@ -163,7 +163,7 @@ func (f *Fold) csrDenied(k Key) Window { return ordered(k.of(CSRCreated)) }
 //	CSRApproved + [0, 2]
 //	CSRApproved + [t, t + 1], t the first of 0.2 (2^k - 1) s after the release; FaultReleased + [0, 2] where the request is touched
 //
-// Source: pkg/controller/certificates/certificate_controller.go and signer/signer.go, 1.31 to 1.37.
+// Source: pkg/controller/certificates/certificate_controller.go and signer/signer.go, v1.37.2.
 func (f *Fold) csrIssued(k Key) Window {
 	if f.fault.Withholds == StepIssue && f.fault.Release != nil {
 		return f.served(k.of(CSRApproved), "signer")
@@ -176,7 +176,7 @@ func (f *Fold) csrIssued(k Key) Window {
 //	CSRIssued + [0, 2], where the node heals by itself
 //	RepairDone + [0, 30], where the repair begins a rotation of its own: approver, signer and store
 //
-// Source: client-go util/certificate/certificate_manager.go rotateCerts, 1.31 to 1.37.
+// Source: client-go util/certificate/certificate_manager.go rotateCerts, v1.37.2.
 func (f *Fold) certificateRotated(k Key) Window {
 	const whole = 30 // s, from the start of the kubelet on
 	switch {
@@ -193,7 +193,7 @@ func (f *Fold) certificateRotated(k Key) Window {
 //
 //	CertificateRotated + [0, 10 + I + 1]
 //
-// Source: pkg/kubelet/certificate/transport.go updateTransport, 1.31 to 1.37.
+// Source: pkg/kubelet/certificate/transport.go updateTransport, v1.37.2.
 func (f *Fold) certificateInUse(k Key) Window {
 	const tick = 10 // s
 	i := f.interval(f.whenOf(k)).Seconds()

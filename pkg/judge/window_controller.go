@@ -20,7 +20,7 @@ const firstPass = 5
 //	ControllerStopped + [L, 2.5 + L + 2.2 R + 3], L = leader-elect-lease-duration, R = leader-elect-retry-period
 //	FaultReleased + [L, 6 + L + 2.2 R + 3], where its manifest was taken away
 //
-// Source: client-go tools/leaderelection/leaderelection.go, 1.31 to 1.37.
+// Source: client-go tools/leaderelection/leaderelection.go, v1.37.2.
 func (f *Fold) controllerLeads(k Key) Window {
 	const jittered, requests, crashed, moved = 2.2, 3, 2.5, 6
 	lease, err1 := f.cfg.seconds("kube-controller-manager", "leader-elect-lease-duration")
@@ -83,7 +83,7 @@ const (
 //	never, where no request of its process is answered
 //
 // Source: client-go util/certificate/certificate_manager.go ServerHealthy;
-// pkg/kubelet/certificate/transport.go, 1.31 to 1.37.
+// pkg/kubelet/certificate/transport.go, v1.37.2.
 func (f *Fold) kubeletExited(k Key) Window {
 	never := func(why string) Window {
 		w := ordered(k.of(CertificateExpired))

@@ -21,10 +21,10 @@ func (f *Fold) repairDone(k Key) Window { return ordered(k.of(FaultUndone)) }
 // ended: each request is verified anew.
 //
 //	CertificateExpired + [-I, 0.05]
-//	KubeletStopped + [-I, 0.5], where the kubelet is stopped, frozen or paused
+//	KubeletStopped + [-I, 0.5], where the fault stops, freezes or pauses it, or starts it again with files that it cannot use
 //
 // Source: component-helpers apimachinery/lease/controller.go (I = 0.26 D + 0.5 s);
-// apiserver pkg/authentication/request/x509/x509.go, 1.31 to 1.37.
+// apiserver pkg/authentication/request/x509/x509.go, v1.37.2.
 func (f *Fold) leaseStalled(k Key) Window {
 	const lastOne, stamped = 0.5, 0.05 // s: a renewal under way; the audit log's stamp of it
 	i := f.interval(f.whenOf(k)).Seconds()
@@ -40,7 +40,7 @@ func (f *Fold) leaseStalled(k Key) Window {
 //	KubeletStarted + [0, 5], where the kubelet starts with a certificate that is refused
 //	as CSRCreated, where the request for the next certificate is the one that is refused
 //
-// Source: apiserver pkg/endpoints/filters/authentication.go, 1.31 to 1.37.
+// Source: apiserver pkg/endpoints/filters/authentication.go, v1.37.2.
 func (f *Fold) firstRefused401(k Key) Window {
 	switch {
 	case f.fault.effect == EffectRefused:
@@ -62,7 +62,7 @@ func (f *Fold) firstRefused401(k Key) Window {
 //	as CSRCreated, where the request for the next certificate is the one that is refused
 //
 // Source: pkg/kubelet/certificate/transport.go; component-helpers apimachinery/lease/controller.go
-// maxUpdateRetries, 1.31 to 1.37.
+// maxUpdateRetries, v1.37.2.
 func (f *Fold) firstRefused403(k Key) Window {
 	const retries = 0.5 // s, for five of them
 	i := f.interval(f.whenOf(k)).Seconds()
@@ -92,7 +92,7 @@ func (f *Fold) refusedAtStart(k Key) Window {
 //	FaultReleased + [0, 2], where the kubelet was frozen or its node paused
 //
 // Source: pkg/kubelet/kubelet.go; component-helpers apimachinery/lease/controller.go
-// maxBackoff, 1.31 to 1.37.
+// maxBackoff, v1.37.2.
 func (f *Fold) leaseResumed(k Key) Window {
 	const backoff, connect = 7, 1.5 // s
 	switch {

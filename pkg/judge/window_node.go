@@ -15,10 +15,11 @@ import (
 //
 //	LeaseStalled + [G, ceil(G/P) P + P' + 1]; one pass later where a status report was the last heartbeat
 //	ControllerLeads + [G + 0.2, ceil(G/P) P + P' + 6], where the controller manager was replaced before the stall
-//	FaultReleased + [0, 2 P' + 1] or [G, ceil(G/P) P + 3 P' + 1], where it was frozen
+//	FaultReleased + [0, 2 P' + 1], where it was frozen after it had seen the last renewal
+//	FaultReleased + [G, ceil(G/P) P + 3 P' + 1], where it was frozen before that
 //
 // Source: pkg/controller/nodelifecycle/node_lifecycle_controller.go monitorNodeHealth and
-// tryUpdateNodeHealth, 1.31 to 1.37.
+// tryUpdateNodeHealth, v1.37.2.
 func (f *Fold) readyUnknown(k Key) Window {
 	if w, ok := f.afterController(k); ok {
 		return w
@@ -44,7 +45,7 @@ const runtimeDown, runtimeAsked = 30, 5
 //	FaultInjected + [max(T, 25), 30 + T + 1.04 F + 1], T = runtimeRequestTimeout; [T, T + 1.04 F + 1] where T is over 30 s
 //
 // Source: pkg/kubelet/kubelet.go maxWaitForContainerRuntime; pkg/kubelet/nodestatus/setters.go
-// VersionInfo, 1.31 to 1.37.
+// VersionInfo, v1.37.2.
 func (f *Fold) readyFalse(k Key) Window {
 	if f.fault.effect != EffectNotReady {
 		return ordered(k.of(FaultInjected))
@@ -68,7 +69,7 @@ func (f *Fold) readyFalse(k Key) Window {
 //	FaultReleased + [0, 2 (1.04 F) + 1.2], where kubelet, node or runtime was frozen: the first sync may still find the runtime down
 //
 // Source: pkg/kubelet/kubelet.go fastStatusUpdateOnce; kubelet_node_status.go syncNodeStatus,
-// 1.31 to 1.37.
+// v1.37.2.
 func (f *Fold) readyTrue(k Key) Window {
 	const report, firstReport = 1.5, 7 // s
 	t := f.tim
@@ -98,7 +99,7 @@ func (t Timing) twoSyncs() float64 { return 2*t.Sync().Seconds() + 1.2 }
 //	ReadyUnknown + [0, 1]
 //
 // Source: pkg/controller/nodelifecycle/node_lifecycle_controller.go doNoScheduleTaintingPass,
-// 1.31 to 1.37.
+// v1.37.2.
 func (f *Fold) noScheduleTainted(k Key) Window {
 	return derived(k.of(ReadyUnknown), "on the node's event, one conflict retry included", Interval{Min: 0, Max: reaction}).takes(acting, reaction)
 }
@@ -114,7 +115,7 @@ func (f *Fold) noScheduleTainted(k Key) Window {
 //	ControllerLeads + [0, 6.5], set anew by a new leader, which first takes away what it does not know to be due
 //
 // Source: pkg/controller/nodelifecycle/node_lifecycle_controller.go doNoExecuteTaintingPass;
-// scheduler/rate_limited_queue.go Try, 1.31 to 1.37; pull request 120816.
+// scheduler/rate_limited_queue.go Try, v1.37.2; pull request 120816.
 func (f *Fold) noExecuteTainted(k Key) Window {
 	if k.Subject == Again {
 		const conflicts = 1.5 // s
@@ -197,7 +198,7 @@ func (f *Fold) tokenSpent(node string) (last spend, wait float64, ok bool) {
 //	ReadyFalse + [0, P' + 1] for NoExecute: the lister shows it already, and the next pass queues it
 //
 // Source: pkg/controller/nodelifecycle/node_lifecycle_controller.go processTaintBaseEviction,
-// 1.31 to 1.37.
+// v1.37.2.
 func (f *Fold) notReadyTainted(k Key) Window {
 	if pass := f.tim.Pass().Seconds(); k.Subject == "NoExecute" {
 		return derived(k.of(ReadyFalse), fmt.Sprintf("the next pass, P' = %.2f s", pass), Interval{Min: 0, Max: pass + reaction}).takes(acting, reaction)
@@ -209,8 +210,8 @@ func (f *Fold) notReadyTainted(k Key) Window {
 //
 //	ReadyTrue + [0, P' + 1]
 //
-// Source: pkg/controller/nodelifecycle/node_lifecycle_controller.go processNoTaintBaseEviction,
-// 1.31 to 1.37.
+// Source: pkg/controller/nodelifecycle/node_lifecycle_controller.go markNodeAsReachable,
+// v1.37.2.
 func (f *Fold) taintsGone(k Key) Window {
 	pass := f.tim.Pass().Seconds()
 	return derived(k.of(ReadyTrue), fmt.Sprintf("NoExecute goes in the next pass: P' + 1 = %.2f s", pass+reaction), Interval{Min: 0, Max: pass + reaction}).takes(acting, reaction)

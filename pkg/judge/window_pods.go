@@ -23,7 +23,7 @@ const marksPerSecond = 20
 //	ReadyUnknown + [0, 0.5 + n/20], n pods; [m P, m P' + 0.5 + n/20] where m passes met a conflict
 //
 // Source: pkg/controller/nodelifecycle/node_lifecycle_controller.go nodesToRetry;
-// pkg/controller/util/node/controller_utils.go MarkPodsNotReady, 1.31 to 1.37.
+// pkg/controller/util/node/controller_utils.go MarkPodsNotReady, v1.37.2.
 func (f *Fold) podsUnready(k Key) Window {
 	n := f.nodes[k.Node]
 	if n == nil {
@@ -63,7 +63,7 @@ func (f *Fold) podsUnready(k Key) Window {
 //	NoExecuteTainted + [t, t + 1], t = tolerationSeconds
 //	NoExecuteTainted again + [t, t + 1.5], where the controller manager was replaced before t was over
 //
-// Source: pkg/controller/tainteviction/taint_eviction.go, 1.31 to 1.37.
+// Source: pkg/controller/tainteviction/taint_eviction.go, v1.37.2.
 func (f *Fold) podEvicted(k Key) Window {
 	const handled = 0.5 // s, by a leader that is busy with all nodes
 	t, err := time.ParseDuration(k.Subject)

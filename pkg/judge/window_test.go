@@ -146,11 +146,12 @@ func TestAWindowFindsTheBranchThatWasHit(t *testing.T) {
 
 func TestRecoveryIsWhatComesAfterTheUndo(t *testing.T) {
 	from := slices.Index(Names(), FaultUndone)
+	mintedFold, rotating := foldOf(t, testConfig("v1.37.2"), `{"type":"csr-denied","certificate":{"mint":"1m"}}`), foldOf(t, testConfig("v1.37.2"), `{"type":"rotation"}`)
 	for i, name := range Names() {
-		if want := i >= from || name == CertificateRotated; minted(time.Minute).Recovery(name) != want {
+		if want := i >= from || name == CertificateRotated; mintedFold.Recovery(name) != want {
 			t.Errorf("%s: recovery %v, want %v", name, !want, want)
 		}
-		if want := name == FaultUndone || name == RepairDone; (FaultPlan{Type: "rotation"}).Recovery(name) != want {
+		if want := name == FaultUndone || name == RepairDone; rotating.Recovery(name) != want {
 			t.Errorf("%s: recovery %v where the node heals by itself, want %v", name, !want, want)
 		}
 	}
