@@ -17,12 +17,13 @@ const module = "github.com/flatline-chaos/flatline"
 var mayImport = map[string][]string{
 	"":                 {"internal/cli", "internal/compare", "internal/record"}, // and what its tests judge
 	"experiments":      {},
-	"internal/cli":     {"experiments", "internal/compare", "internal/safely", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/timeline"},
+	"internal/cli":     {"experiments", "internal/claims", "internal/compare", "internal/safely", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/timeline"},
+	"internal/claims":  {"pkg/judge"},
 	"internal/compare": {"pkg/judge"},
 	"internal/golden":  {},
 	"internal/safely":  {},
 	"internal/record":  {"internal/safely", "pkg/judge", "pkg/timeline"},
-	"internal/report":  {"internal/compare", "internal/safely", "pkg/judge", "pkg/timeline"},
+	"internal/report":  {"internal/claims", "internal/compare", "internal/safely", "pkg/judge", "pkg/timeline"},
 	"internal/sweep":   {"internal/record", "pkg/chaos", "pkg/cluster", "pkg/judge"},
 	"pkg/chaos":        {"internal/safely", "pkg/cluster", "pkg/judge", "pkg/observe", "pkg/timeline"},
 	"pkg/cluster":      {},

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/flatline-chaos/flatline/experiments"
+	"github.com/flatline-chaos/flatline/internal/claims"
 	"github.com/flatline-chaos/flatline/internal/record"
 	"github.com/flatline-chaos/flatline/internal/report"
 	"github.com/flatline-chaos/flatline/internal/safely"
@@ -640,7 +641,7 @@ Statements about defaults are answered by runs of the default profile alone.`,
 			if err != nil {
 				return err
 			}
-			return report.Claims(stdout, judge.Answers(runsOf(recs)))
+			return report.Claims(stdout, claims.Answers(runsOf(recs)))
 		},
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/flatline-chaos/flatline/internal/claims"
 	"github.com/flatline-chaos/flatline/internal/compare"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
@@ -105,7 +106,7 @@ func renderAll(t *testing.T, tr *judge.Trace, r *judge.Run) map[string]string {
 		add(format, func(w io.Writer) error { return Print(w, format, r) })
 	}
 	add("summary", func(w io.Writer) error { return Summary(w, []*judge.Run{r, r}) })
-	add("claims", func(w io.Writer) error { return Claims(w, judge.Answers([]*judge.Run{r})) })
+	add("claims", func(w io.Writer) error { return Claims(w, claims.Answers([]*judge.Run{r})) })
 	add("changes", func(w io.Writer) error { return Changes(w, judge.Changes(runs()["pass"], r)) })
 	add("html", func(w io.Writer) error { return HTML(w, tr, r) })
 	add("svg", func(w io.Writer) error { return SVG(w, tr, r) })

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/flatline-chaos/flatline/internal/claims"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
@@ -158,7 +159,7 @@ func tableRow(m judge.Result, r *judge.Run) resultRow {
 		row.Rule = m.Window.Rule()
 	}
 	if r.Profile == defaultProfile {
-		for _, c := range judge.ClaimsOn(m) {
+		for _, c := range claims.On(m) {
 			row.Note = join(row.Note, fmt.Sprintf("the document's %s: %s", c.ID, c.Said))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/flatline-chaos/flatline/internal/claims"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
@@ -68,7 +69,7 @@ type point struct {
 	at       float64
 	from     float64 // where its window counts from
 	windowed bool
-	claims   []judge.Claim
+	claims   []claims.Claim
 }
 
 // picture draws a run in one width. Its text, ids and order depend on the run

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/flatline-chaos/flatline/internal/claims"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
@@ -91,7 +92,7 @@ func (c *composer) point(m judge.Result) (point, bool) {
 	from, ok := c.counted(m)
 	k.from, k.windowed = from, ok && m.Window != nil
 	if c.run.Profile == defaultProfile && k.windowed {
-		k.claims = judge.ClaimsOn(m)
+		k.claims = claims.On(m)
 	}
 	switch {
 	case m.Seconds != nil:

@@ -1,0 +1,47 @@
+package claims
+
+import "github.com/flatline-chaos/flatline/pkg/judge"
+
+// statements are the sentences of the document in its order. An answer that is the same for
+// all runs stands here; one that needs numbers is a function of its own in answers.go.
+var statements = []statement{
+	{id: "C01", said: "each node has a Lease of its own name beside its status",
+		shows: Confirmed, measured: leasesOfOwnName},
+	{id: "C02", said: "the Lease is renewed every 10 s by default", defaults: true,
+		answer: renewalInterval},
+	{id: "C03", said: "the renewal is a PATCH of spec.renewTime",
+		answer: renewalVerbs},
+	{id: "C04", said: "past leaseDurationSeconds, 40, the heartbeat counts as lost", by: []string{"csr-denied", "kubelet-stopped"},
+		shows: Refuted, measured: whatEndsTheHeartbeat},
+	{id: "C05", said: "a node's Lease carries acquireTime and leaseTransitions"},
+	{id: "C06", said: "the node's status is written by PUT",
+		answer: statusVerbs},
+	{id: "C07", said: "the node's status goes out every 60 s, --node-status-update-frequency is 60 s",
+		by:     []string{"control", "control-long", "csr-denied", "kubelet-stopped"},
+		answer: statusInterval},
+	{id: "C08", said: "a status report is much larger than a renewal",
+		answer: statusSize},
+	{id: "C09", said: "with a failed rotation the API server refuses with 401 or 403", by: []string{"csr-denied"},
+		shows: Confirmed, measured: refusals},
+	{id: "C10", said: "renewal stops within 10 s after the certificate has become invalid", defaults: true, by: []string{"csr-denied"},
+		at: moment{milestone: judge.LeaseStalled, seconds: 10}, shows: Confirmed, measured: lastRenewal},
+	{id: "C11", said: "Ready=Unknown after about 40 s without renewal", defaults: true, by: []string{"csr-denied"},
+		at: moment{milestone: judge.ReadyUnknown, seconds: 40}, answer: readyUnknown},
+	{id: "C12", said: "the node controller watches Lease and NodeStatus together"},
+	{id: "C13", said: "after about 60 s NodeStatus fails too and the controller confirms the loss", defaults: true},
+	{id: "C14", said: "after about 65 s Ready becomes False", defaults: true, by: []string{"csr-denied"},
+		answer: readyFalse},
+	{id: "C15", said: "eviction starts 5 minutes after the node became NotReady", defaults: true, by: []string{"csr-denied"},
+		at: moment{milestone: judge.PodEvicted, subject: "300s", seconds: 300}, answer: eviction},
+	{id: "C16", said: "a rotation that works: the request before the end, a new certificate loaded by itself, heartbeats go on",
+		by: []string{"rotation"}, shows: Confirmed, measured: newCertificate},
+	{id: "C17", said: "rotation fails when the request is refused (RBAC)", by: []string{"csr-denied", "csr-refused"},
+		shows: Confirmed, text: "never issued, and the certificate ran out"},
+	{id: "C18", said: "rotation fails when the signer is unavailable", by: []string{"signer-off", "kcm-stopped"},
+		shows: Confirmed, text: "not issued while it was away; a late certificate healed the node without a restart"},
+	{id: "C19", said: "rotation fails when the new certificate comes too late", by: []string{"csr-late-before", "csr-late-after", "csr-late-never"},
+		shows: Depends, measured: lateCertificates},
+	{id: "C20", said: "rotation fails when the kubelet cannot load the new certificate", by: []string{"cert-*"},
+		shows: Confirmed, measured: unusableCertificates},
+	{id: "C21", said: "once the certificate is invalid every request fails, Lease and NodeStatus at the same time"},
+}
