@@ -296,6 +296,10 @@ func TestPlan(t *testing.T) {
 
 // Help is an answer: it goes to stdout and is no mistake.
 func TestHelp(t *testing.T) {
+	file, err := filepath.Abs("testdata/help.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{{}, {"--help"}, {"help"}, {"run", "--help"}, {"heal", "-h"}, {"list", "-h"}} {
 		code, stdout, stderr := invoke(t, "", args...)
 		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
@@ -303,11 +307,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	_, root, _ := invoke(t, "", "--help")
-	for _, verb := range []string{"run", "list", "judge", "report", "heal", "clean", "doctor", "node-image"} {
-		if !strings.Contains(root, "\n  "+verb+" ") {
-			t.Errorf("verb %s is missing:\n%s", verb, root)
-		}
-	}
+	golden(t, file, root)
 	_, help, _ := invoke(t, "", "run", "--help")
 	_, codes, ok := strings.Cut(strings.Join(strings.Fields(help), " "), "Exit codes: ")
 	if !ok {
@@ -323,20 +323,16 @@ func TestHelp(t *testing.T) {
 
 // The flag goes before $ARTIFACTS, which is its default.
 func TestArtifacts(t *testing.T) {
-	t.Setenv("ARTIFACTS", "")
-	if got := defaultArtifacts(); got != "_artifacts" {
-		t.Errorf("without $ARTIFACTS: %s", got)
-	}
-	t.Setenv("ARTIFACTS", "/tmp/x")
-	if got := defaultArtifacts(); got != "/tmp/x" {
-		t.Errorf("with $ARTIFACTS: %s", got)
-	}
-	run, _, err := command(io.Discard, io.Discard).Find([]string{"run"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := run.Flag("artifacts").DefValue; got != "/tmp/x" {
-		t.Errorf("the default of --artifacts is %s", got)
+	for _, test := range []struct{ env, want string }{{"", "_artifacts"}, {"/tmp/x", "/tmp/x"}} {
+		a := newApp(io.Discard, io.Discard)
+		a.env = func(name string) string { return map[string]string{"ARTIFACTS": test.env}[name] }
+		run, _, err := a.command().Find([]string{"run"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := run.Flag("artifacts").DefValue; got != test.want {
+			t.Errorf("with $ARTIFACTS %q the default of --artifacts is %s, want %s", test.env, got, test.want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,7 @@ func TestConsent(t *testing.T) {
 		{far, false, "remote engine: ssh://root@far, on far\n", "--remote-engine"},
 	} {
 		var out strings.Builder
-		err := consent(c.engine, c.given, strings.NewReader("y\n"), &out)
+		err := newApp(io.Discard, &out).consent(c.engine, c.given, strings.NewReader("y\n"))
 		if out.String() != c.says || (err != nil) != (c.refuse != "") || err != nil && !strings.Contains(err.Error(), c.refuse) {
 			t.Errorf("%+v: %q, %v", c, out.String(), err)
 		}
@@ -99,7 +100,7 @@ func TestCleanChooses(t *testing.T) {
 		{list[1:2], true, true, "", "cluster work stays: at work"},
 	} {
 		var out strings.Builder
-		err := clean(t.Context(), c.list, c.named, c.all, true, &out)
+		err := newApp(io.Discard, &out).deleteClusters(t.Context(), c.list, cleanOptions{c.named, c.all, true})
 		if out.String() != c.want || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
 			t.Errorf("%q %v, want %q %q", out.String(), err, c.want, c.err)
 		}

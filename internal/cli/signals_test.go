@@ -46,7 +46,7 @@ func deaf() {
 		fmt.Fprintln(os.Stderr, "asked to end")
 		select {}
 	}}
-	_ = interruptible(c, os.Stderr).Execute()
+	_ = newApp(os.Stdout, os.Stderr).interruptible(c).Execute()
 }
 
 // flatline is a process of it, or of another thing that TestMain knows.

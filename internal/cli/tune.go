@@ -21,11 +21,16 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
-func tuneCommand(stdout, stderr io.Writer) *cobra.Command {
-	var profile, artifacts, shard string
-	var set []string
-	var dryRun, remote bool
-	s := &sweep.Sweep{}
+// A tuning is what the user asks of tune.
+type tuning struct {
+	sweep.Sweep
+	profile, artifacts, shard string
+	set                       []string
+	dryRun, remote            bool
+}
+
+func (a *app) tune() *cobra.Command {
+	t := &tuning{}
 	c := &cobra.Command{
 		Use:   "tune NAME --set FLAG=VALUE,VALUE...",
 		Short: "Run one experiment under several settings of flags, on as few clusters as can be",
@@ -50,53 +55,72 @@ invalid input; 3 the set-up failed; 4 runs are missing, since an arm was skipped
 to no answer; 130 interrupted, after everything was undone.`,
 		Args: oneExperiment,
 		RunE: func(c *cobra.Command, args []string) error {
-			var err error
-			if s.Experiment, err = load(args[0], profile); err != nil {
+			if err := t.read(args[0], a.env); err != nil {
 				return err
 			}
-			if len(set) == 0 {
-				return &chaos.InvalidError{Text: "say what to set, such as --set kube-controller-manager.node-monitor-grace-period=8s,12s"}
-			}
-			for _, text := range set {
-				axis, err := chaos.ParseSettings(text)
-				if err != nil {
-					return err
-				}
-				s.Axes = append(s.Axes, axis)
-			}
-			if shard == "" {
-				shard = shardOf(os.Getenv)
-			}
-			if shard != "" {
-				if s.Shard, err = sweep.ParseShard(shard); err != nil {
+			if !t.dryRun {
+				if err := a.beforeRun(c.Context(), t.remote, c.InOrStdin()); err != nil {
 					return err
 				}
 			}
-			root := filepath.Join(artifacts, "tune")
-			if s.Shard.Of > 0 { // two shares in one folder would take each other's runs for their own
-				root = filepath.Join(root, fmt.Sprintf("shard-%d-of-%d", s.Shard.Index, s.Shard.Of))
-			}
-			if _, err := s.Plan(nil); err != nil { // what was typed comes first
-				return err
-			}
-			if !dryRun {
-				if err := beforeRun(c.Context(), remote, c.InOrStdin(), stderr); err != nil {
-					return err
-				}
-			}
-			return tune(c.Context(), s, root, dryRun, stdout, stderr)
+			return a.runSweep(c.Context(), t)
 		},
 	}
-	profileFlag(c, &profile)
-	c.Flags().StringArrayVar(&set, "set", nil, "a flag and its values: component.flag=value,value; may be repeated")
-	c.Flags().BoolVar(&s.Each, "each", false, "one flag at a time, not every combination")
-	c.Flags().IntVar(&s.Count, "count", 6, "runs of each arm; fewer than 6 can hardly show a difference")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "print the plan only, and run no other program; runs on record count whatever their node image, unless $NODE_IMAGE names one")
-	c.Flags().BoolVar(&s.AllowFlapping, "allow-flapping", false, "run arms in which healthy nodes flap")
-	remoteFlag(c, &remote)
-	c.Flags().StringVar(&shard, "shard", "", "make a share of the runs, 1/3 say; taken from CI_NODE_INDEX, CIRCLE_NODE_INDEX or BUILDKITE_PARALLEL_JOB where those are set")
-	c.Flags().StringVar(&artifacts, "artifacts", defaultArtifacts(), "folder for the records of runs; $ARTIFACTS")
-	return c
+	a.tuneFlags(c, t)
+	return a.interruptible(c)
+}
+
+func (a *app) tuneFlags(c *cobra.Command, t *tuning) {
+	profileFlag(c, &t.profile)
+	c.Flags().StringArrayVar(&t.set, "set", nil, "a flag and its values: component.flag=value,value; may be repeated")
+	c.Flags().BoolVar(&t.Each, "each", false, "one flag at a time, not every combination")
+	c.Flags().IntVar(&t.Count, "count", 6, "runs of each arm; fewer than 6 can hardly show a difference")
+	c.Flags().BoolVar(&t.dryRun, "dry-run", false,
+		"print the plan only, and run no other program; runs on record count whatever their node image, unless $NODE_IMAGE names one")
+	c.Flags().BoolVar(&t.AllowFlapping, "allow-flapping", false, "run arms in which healthy nodes flap")
+	a.remoteFlag(c, &t.remote)
+	c.Flags().StringVar(&t.shard, "shard", "",
+		"make a share of the runs, 1/3 say; taken from CI_NODE_INDEX, CIRCLE_NODE_INDEX or BUILDKITE_PARALLEL_JOB where those are set")
+	a.artifactsFlag(c, &t.artifacts)
+}
+
+// read makes a sweep of what was typed, and refuses what cannot be one before anything else
+// is looked at.
+func (t *tuning) read(name string, env func(string) string) error {
+	var err error
+	if t.Experiment, err = load(name, t.profile); err != nil {
+		return err
+	}
+	if len(t.set) == 0 {
+		return &chaos.InvalidError{Text: "say what to set, such as --set kube-controller-manager.node-monitor-grace-period=8s,12s"}
+	}
+	for _, text := range t.set {
+		axis, err := chaos.ParseSettings(text)
+		if err != nil {
+			return err
+		}
+		t.Axes = append(t.Axes, axis)
+	}
+	if t.shard == "" {
+		t.shard = shardOf(env)
+	}
+	if t.shard != "" {
+		if t.Shard, err = sweep.ParseShard(t.shard); err != nil {
+			return err
+		}
+	}
+	_, err = t.Plan(nil)
+	return err
+}
+
+// root is the folder of the sweep. Two shards in one folder would take each other's runs for
+// their own.
+func (t *tuning) root() string {
+	root := filepath.Join(t.artifacts, "tune")
+	if t.Shard.Of > 0 {
+		root = filepath.Join(root, fmt.Sprintf("shard-%d-of-%d", t.Shard.Index, t.Shard.Of))
+	}
+	return root
 }
 
 // shardOf is the share that a CI system gives to this job: GitLab counts from one, the
@@ -117,50 +141,50 @@ func shardOf(getenv func(string) string) string {
 	return ""
 }
 
-// tune plans a sweep, makes the runs that are missing, and compares.
-func tune(ctx context.Context, s *sweep.Sweep, root string, dryRun bool, stdout, stderr io.Writer) error {
+// runSweep plans a sweep, makes the runs that are missing, and compares.
+func (a *app) runSweep(ctx context.Context, t *tuning) error {
 	choice := cluster.Choice{}
-	if dryRun { // which runs nothing, the engine's client included
-		s.Image = os.Getenv("NODE_IMAGE")
+	if t.dryRun { // which runs nothing, the engine's client included
+		t.Image = a.env("NODE_IMAGE")
 	} else {
-		choice = imageChoice(ctx)
+		choice = a.imageChoice(ctx)
 		image, err := cluster.ChooseImage(ctx, choice)
 		if err != nil {
 			return err
 		}
-		s.Image, s.ImageID = image.Ref, image.ID
+		t.Image, t.ImageID = image.Ref, image.ID
 	}
-	recs, err := onRecord(root)
+	recs, err := onRecord(t.root())
 	if err != nil {
 		return err
 	}
-	plan, err := s.Plan(recs)
+	plan, err := t.Plan(recs)
 	if err != nil {
 		return err
 	}
-	if dryRun {
-		return plan.Text(stdout)
+	if t.dryRun {
+		return plan.Text(a.out)
 	}
-	if err := plan.Text(stderr); err != nil {
+	if err := plan.Text(a.err); err != nil {
 		return err
 	}
-	if err := runPlan(ctx, plan, root, choice, stderr); err != nil {
+	if err := a.runPlan(ctx, plan, t.root(), choice); err != nil {
 		return err
 	}
-	return tuned(plan, root, stdout)
+	return a.tuned(plan, t.root())
 }
 
 // runPlan makes the runs that are missing.
-func runPlan(ctx context.Context, plan *sweep.Plan, root string, choice cluster.Choice, stderr io.Writer) error {
-	say := func(format string, args ...any) { fmt.Fprintf(stderr, "== "+format+"\n", args...) }
-	in, _ := ctx.Value(interruptionKey{}).(*interruption)
-	tell, stop := relay(in, func(u chaos.Update) {
+func (a *app) runPlan(ctx context.Context, plan *sweep.Plan, root string, choice cluster.Choice) error {
+	say := func(format string, args ...any) { fmt.Fprintf(a.err, "== "+format+"\n", args...) }
+	tell, stop := a.relay(func(u chaos.Update) {
 		if u.Text != "" {
-			fmt.Fprintf(stderr, "  %5.1fs  %s\n", u.Elapsed.Seconds(), u.Text)
+			fmt.Fprintf(a.err, "  %5.1fs  %s\n", u.Elapsed.Seconds(), u.Text)
 		}
 	})
 	defer stop()
-	lab, err := sweep.NewKindLab(ctx, chaos.Options{Artifacts: root, Image: choice, Log: stderr, Hurry: in.hurry, Progress: tell}, say)
+	opts := chaos.Options{Artifacts: root, Image: choice, Log: a.err, Hurry: a.signals.hurry, Progress: tell}
+	lab, err := sweep.NewKindLab(ctx, opts, say)
 	if err != nil {
 		return err
 	}
@@ -200,45 +224,23 @@ func onRecord(root string) ([]*record.Record, error) {
 	return recs, err
 }
 
-// conclude prints what the arms are against each other, draws it into a file, and says
-// where that is.
-func conclude(stdout io.Writer, each bool, arms []compare.Arm, file string) error {
-	if len(arms) < 2 {
-		_, err := fmt.Fprintln(stdout, filepath.Dir(file))
-		return err
-	}
-	table := compare.New("", arms...)
-	if each {
-		if err := report.Knobs(stdout, "text", compare.Against(arms[0], arms[1:])); err != nil {
-			return err
-		}
-	} else if err := report.Comparison(stdout, "text", []*compare.Table{table}); err != nil {
-		return err
-	}
-	var page bytes.Buffer
-	if err := report.Comparison(&page, "html", []*compare.Table{table}); err != nil {
-		return err
-	}
-	return writeFile(stdout, file, page.Bytes())
-}
-
 // tuned says what came of a sweep.
-func tuned(plan *sweep.Plan, root string, stdout io.Writer) error {
+func (a *app) tuned(plan *sweep.Plan, root string) error {
 	missing, missed := 0, 0
 	var arms []compare.Arm
-	for _, a := range plan.Arms {
-		missing += max(0, a.Want-len(a.Runs))
-		if len(a.Runs) > 0 {
-			arms = append(arms, compare.Arm{Name: a.Name(), Runs: a.Runs})
+	for _, arm := range plan.Arms {
+		missing += max(0, arm.Want-len(arm.Runs))
+		if len(arm.Runs) > 0 {
+			arms = append(arms, compare.Arm{Name: arm.Name(), Runs: arm.Runs})
 		}
-		for _, r := range a.Runs {
+		for _, r := range arm.Runs {
 			if r.Outcome == judge.OutcomeFail {
 				missed++
 			}
 		}
 	}
 	each := plan.Sweep.Each && len(plan.Arms[0].Runs) > 0 // else there is nothing to hold the others against
-	if err := conclude(stdout, each, arms, filepath.Join(root, "report.html")); err != nil {
+	if err := a.conclude(each, arms, root); err != nil {
 		return err
 	}
 	switch {
@@ -248,4 +250,30 @@ func tuned(plan *sweep.Plan, root string, stdout io.Writer) error {
 		return &codeError{code: judge.OutcomeFail.ExitCode(), err: fmt.Errorf("in %d runs an expectation was missed", missed)}
 	}
 	return nil
+}
+
+// conclude prints how the arms compare, draws that into a file of the folder, and says where
+// it is.
+func (a *app) conclude(each bool, arms []compare.Arm, root string) error {
+	if len(arms) < 2 {
+		_, err := fmt.Fprintln(a.out, root)
+		return err
+	}
+	table := compare.New("", arms...)
+	if err := printArms(a.out, each, arms, table); err != nil {
+		return err
+	}
+	var page bytes.Buffer
+	if err := report.Comparison(&page, "html", []*compare.Table{table}); err != nil {
+		return err
+	}
+	return a.writeFile(filepath.Join(root, "report.html"), page.Bytes())
+}
+
+// printArms writes all arms side by side, or each flag by itself.
+func printArms(out io.Writer, each bool, arms []compare.Arm, table *compare.Table) error {
+	if each {
+		return report.Knobs(out, "text", compare.Against(arms[0], arms[1:]))
+	}
+	return report.Comparison(out, "text", []*compare.Table{table})
 }
