@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"internal/record":  {"internal/safely", "pkg/judge", "pkg/timeline"},
 	"internal/report":  {"internal/claims", "internal/compare", "internal/safely", "pkg/judge", "pkg/timeline"},
 	"internal/sweep":   {"internal/record", "pkg/chaos", "pkg/cluster", "pkg/judge"},
-	"pkg/chaos":        {"internal/safely", "pkg/cluster", "pkg/judge", "pkg/observe", "pkg/timeline"},
+	"pkg/chaos":        {"internal/record", "internal/safely", "pkg/cluster", "pkg/judge", "pkg/observe", "pkg/timeline"},
 	"pkg/cluster":      {},
 	"pkg/judge":        {"pkg/timeline"},
 	"pkg/observe":      {"pkg/timeline"},

@@ -44,7 +44,7 @@ func with(t *testing.T, tl *timeline.Timeline, change func(timeline.Event) timel
 	for i, e := range tl.Events {
 		other.Events[i] = change(e)
 	}
-	run, err := judge.Judge(&other)
+	run, _, err := judge.Judge(&other)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/flatline-chaos/flatline/internal/record"
 	"github.com/flatline-chaos/flatline/internal/report"
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // otherwise lists recorded runs that did not pass, with their outcome.
@@ -113,20 +112,12 @@ func TestRunOfTheREADME(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("its record is gone: %v %v", files, err)
 	}
-	timeline, err := timeline.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, err := judge.Judge(timeline)
-	if err != nil {
-		t.Fatal(err)
-	}
-	trace, err := judge.NewTrace(timeline)
+	recs, err := record.Read(files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var picture, table bytes.Buffer
-	if err := errors.Join(report.SVG(&picture, trace, run), report.Text(&table, run)); err != nil {
+	if err := errors.Join(report.SVG(&picture, recs[0].Trace, recs[0].Run), report.Text(&table, recs[0].Run)); err != nil {
 		t.Fatal(err)
 	}
 	const file = "docs/csr-denied.svg"

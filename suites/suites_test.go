@@ -82,7 +82,7 @@ func labelsOf(exp *chaos.Experiment) Labels {
 // describe makes the specs of one experiment.
 func describe(exp *chaos.Experiment) bool {
 	return Describe(exp.Metadata.Name, Ordered, ContinueOnFailure, labelsOf(exp), func() {
-		var run *judge.Run
+		var run *chaos.Result
 		BeforeAll(func(ctx SpecContext) {
 			c, err := shared.get(ctx, exp)
 			Expect(err).NotTo(HaveOccurred(), "creating the cluster")
@@ -99,10 +99,10 @@ func describe(exp *chaos.Experiment) bool {
 		}, NodeTimeout(hangTimeout))
 
 		for _, x := range exp.Spec.Expect {
-			It("reaches "+title(x), func() { expectPass(run, x, false) })
+			It("reaches "+title(x), func() { expectPass(run.Run, x, false) })
 		}
 		for _, x := range exp.Spec.Never {
-			It("does not reach "+title(x)+" before the undo", func() { expectPass(run, x, true) })
+			It("does not reach "+title(x)+" before the undo", func() { expectPass(run.Run, x, true) })
 		}
 		It("comes to "+string(wanted(exp))+" as a whole", func() {
 			Expect(run.Outcome).To(Equal(wanted(exp)), "%v", run.Reasons)
@@ -163,7 +163,7 @@ func (l *sharedLab) Prepare(ctx context.Context, _, arm *chaos.Experiment) (err 
 	return l.cluster.SetFlags(ctx, arm.Flags())
 }
 
-func (l *sharedLab) Run(ctx context.Context, exp *chaos.Experiment) (*judge.Run, error) {
+func (l *sharedLab) Run(ctx context.Context, exp *chaos.Experiment) (*chaos.Result, error) {
 	return runOnce(ctx, exp, l.cluster)
 }
 
@@ -182,17 +182,17 @@ func wanted(exp *chaos.Experiment) judge.Outcome { return cmp.Or(exp.Spec.Outcom
 const noAnswer = 4
 
 // runOnce runs an experiment and keeps its record.
-func runOnce(ctx context.Context, exp *chaos.Experiment, c *kept) (*judge.Run, error) {
+func runOnce(ctx context.Context, exp *chaos.Experiment, c *kept) (*chaos.Result, error) {
 	tell, table := progress(exp)
 	defer AttachProgressReporter(table)()
-	run, err := chaos.Run(ctx, exp, chaos.Options{Artifacts: artifacts(), Cluster: c.Cluster, Lock: c.lock, Progress: tell})
+	result, err := chaos.Run(ctx, exp, chaos.Options{Artifacts: artifacts(), Cluster: c.Cluster, Lock: c.lock, Progress: tell})
 	if err != nil {
 		return nil, err
 	}
-	if err := report.Folder(chaos.Folder(artifacts(), run)); err != nil {
+	if err := report.Folder(result.Folder, result.Trace, result.Run); err != nil {
 		return nil, err
 	}
-	return run, report.Text(GinkgoWriter, run)
+	return result, report.Text(GinkgoWriter, result.Run)
 }
 
 func title(x judge.Expectation) string { return strings.TrimSpace(x.Milestone + " " + x.Subject) }
@@ -213,14 +213,14 @@ func expectPass(run *judge.Run, x judge.Expectation, never bool) {
 
 // progress tells of a live run in the suite's log, and gives what was reached so
 // far to Ginkgo's progress reports of long specs.
-func progress(exp *chaos.Experiment) (tell func(chaos.Update), table func() string) {
+func progress(exp *chaos.Experiment) (tell func(judge.Update), table func() string) {
 	live := report.NewLive(GinkgoWriter, false)
 	var mu sync.Mutex
 	var reached []string
-	tell = func(u chaos.Update) {
+	tell = func(u judge.Update) {
 		mu.Lock()
 		defer mu.Unlock()
-		live.Show(report.News{Elapsed: u.Elapsed, Phase: u.Phase, Text: u.Text, Milestone: u.Milestone, Next: u.Next})
+		live.Show(u)
 		if u.Milestone != nil {
 			reached = append(reached, report.Line(*u.Milestone))
 		}

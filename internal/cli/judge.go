@@ -1,17 +1,12 @@
 package cli
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/flatline-chaos/flatline/internal/record"
 	"github.com/flatline-chaos/flatline/internal/report"
-	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
@@ -57,25 +52,17 @@ func (a *app) tellChanges(format, dir string, now *judge.Run) error {
 	if format != "text" && format != "wide" {
 		return nil // an answer for a program
 	}
-	name := filepath.Join(dir, "run.json")
-	data, err := safely.Read(name, maxRun)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil // a timeline by itself
-	}
+	was, err := record.Verdict(dir)
 	if err != nil {
 		return &chaos.InvalidError{Text: err.Error()}
 	}
-	var was judge.Run
-	if err := json.Unmarshal(data, &was); err != nil {
-		return &chaos.InvalidError{Text: fmt.Sprintf("%s: %v", name, err)}
+	if was == nil {
+		return nil // a timeline by itself
 	}
-	changes := judge.Changes(&was, now)
+	changes := judge.Changes(was, now)
 	if len(changes) == 0 {
-		_, err = fmt.Fprintln(a.out, "\nnothing changed since it was judged last")
+		_, err := fmt.Fprintln(a.out, "\nnothing changed since it was judged last")
 		return err
 	}
 	return report.Changes(a.out, changes)
 }
-
-// maxRun is how many bytes run.json may have.
-const maxRun = 16 << 20

@@ -58,14 +58,10 @@ func draw(out io.Writer, recs []*record.Record, format string) error {
 		}
 		return report.Overlay(out, runsOf(recs))
 	}
-	trace, err := recs[0].Trace()
-	if err != nil {
-		return err
-	}
 	if format == "svg" {
-		return report.SVG(out, trace, recs[0].Run)
+		return report.SVG(out, recs[0].Trace, recs[0].Run)
 	}
-	return report.HTML(out, trace, recs[0].Run)
+	return report.HTML(out, recs[0].Trace, recs[0].Run)
 }
 
 // writePage writes a page to where it belongs and says where that is.

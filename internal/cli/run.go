@@ -87,21 +87,19 @@ func (a *app) runNamed(ctx context.Context, name string, req runRequest, stdin i
 // runExperiment runs an experiment, prints what came of it and renders it into its folder.
 func (a *app) runExperiment(ctx context.Context, exp *chaos.Experiment, opts chaos.Options, format string) error {
 	live := report.NewLive(a.err, isTerminal(a.err))
-	tell, stop := a.relay(func(u chaos.Update) {
-		live.Show(report.News{Elapsed: u.Elapsed, Phase: u.Phase, Text: u.Text, Milestone: u.Milestone, Next: u.Next})
-	})
+	tell, stop := a.relay(live.Show)
 	opts.Image, opts.Log = a.imageChoice(ctx), a.err
 	opts.Hurry, opts.Progress = a.signals.hurry, tell
-	run, err := chaos.Run(ctx, exp, opts)
+	result, err := chaos.Run(ctx, exp, opts)
 	stop()
-	if run == nil {
+	if result == nil {
 		return err
 	}
-	dir := chaos.Folder(opts.Artifacts, run)
+	run, dir := result.Run, result.Folder
 	if run.Outcome == judge.OutcomeDirty { // before anything else can fail
 		fmt.Fprintf(a.err, "\nnot everything could be put right; this repairs it, and can be repeated:\n  %s\n", chaos.Command("heal", dir))
 	}
-	unsaid := errors.Join(report.Print(a.out, format, run), a.tellCI(run), report.Folder(dir))
+	unsaid := errors.Join(report.Print(a.out, format, run), a.tellCI(run), report.Folder(dir, result.Trace, run))
 	if format == "text" || format == "wide" {
 		fmt.Fprintln(a.out, dir)
 	} else {

@@ -99,8 +99,8 @@ func tell(stderr io.Writer, text string) {
 // relay has another goroutine show the news of runs, since a stopped terminal must not stop
 // the undo. It drops news that nobody reads. stop returns when all is shown; nothing may be
 // told after it.
-func (a *app) relay(show func(chaos.Update)) (tell func(chaos.Update), stop func()) {
-	news := make(chan chaos.Update, 4096)
+func (a *app) relay(show func(judge.Update)) (tell func(judge.Update), stop func()) {
+	news := make(chan judge.Update, 4096)
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
@@ -108,7 +108,7 @@ func (a *app) relay(show func(chaos.Update)) (tell func(chaos.Update), stop func
 			show(u)
 		}
 	}()
-	tell = func(u chaos.Update) {
+	tell = func(u judge.Update) {
 		a.signals.folder.Store(&u.Folder)
 		select {
 		case news <- u:

@@ -177,7 +177,7 @@ func (a *app) runSweep(ctx context.Context, t *tuning) error {
 // runPlan makes the runs that are missing.
 func (a *app) runPlan(ctx context.Context, plan *sweep.Plan, root string, choice cluster.Choice) error {
 	say := func(format string, args ...any) { fmt.Fprintf(a.err, "== "+format+"\n", args...) }
-	tell, stop := a.relay(func(u chaos.Update) {
+	tell, stop := a.relay(func(u judge.Update) {
 		if u.Text != "" {
 			fmt.Fprintf(a.err, "  %5.1fs  %s\n", u.Elapsed.Seconds(), u.Text)
 		}
@@ -189,7 +189,7 @@ func (a *app) runPlan(ctx context.Context, plan *sweep.Plan, root string, choice
 		return err
 	}
 	defer lab.Close()
-	err = plan.Run(ctx, reportingLab{lab, root}, say)
+	err = plan.Run(ctx, reportingLab{lab}, say)
 	if errors.Is(err, sweep.ErrLeft) { // which counts more than that somebody interrupted it
 		return &codeError{code: exitSetupFailed, err: err}
 	}
@@ -199,15 +199,14 @@ func (a *app) runPlan(ctx context.Context, plan *sweep.Plan, root string, choice
 // A reportingLab writes every rendering of a run beside its record.
 type reportingLab struct {
 	*sweep.KindLab
-	root string
 }
 
-func (l reportingLab) Run(ctx context.Context, exp *chaos.Experiment) (*judge.Run, error) {
-	run, err := l.KindLab.Run(ctx, exp)
-	if run != nil {
-		err = errors.Join(err, report.Folder(chaos.Folder(l.root, run)))
+func (l reportingLab) Run(ctx context.Context, exp *chaos.Experiment) (*chaos.Result, error) {
+	result, err := l.KindLab.Run(ctx, exp)
+	if result != nil {
+		err = errors.Join(err, report.Folder(result.Folder, result.Trace, result.Run))
 	}
-	return run, err
+	return result, err
 }
 
 // onRecord reads the runs below a folder that may not be there yet.

@@ -1,4 +1,5 @@
-// Package record finds recorded runs in folders and has them judged by today's rules.
+// Package record owns the folder of a run: it finds recorded runs, has them judged by
+// today's rules, and writes and reads the verdict that lies beside a record.
 package record
 
 import (
@@ -24,21 +25,9 @@ type Record struct {
 	File       string          // its timeline
 	Experiment json.RawMessage // as it was resolved for the run
 	Run        *judge.Run      // by today's rules
-
-	from  source
-	piped *timeline.Timeline // what can be read only once
-}
-
-// Trace reads the timeline once more, for a picture.
-func (r *Record) Trace() (*judge.Trace, error) {
-	t := r.piped
-	if t == nil {
-		var err error
-		if t, _, err = r.from.timeline(nil); err != nil {
-			return nil, err
-		}
-	}
-	return judge.NewTrace(t)
+	// Trace is what happened in the run. Of many records that are read together only the
+	// first has one: nobody draws one of many, and a thousand would take gigabytes.
+	Trace *judge.Trace
 }
 
 // A NoneError says that there is no run in a folder.
@@ -68,6 +57,9 @@ func Read(names []string) ([]*Record, error) {
 		all.Go(func() {
 			room <- struct{}{}
 			recs[i], errs[i] = read(f, &large)
+			if i > 0 && recs[i] != nil {
+				recs[i].Trace = nil
+			}
 			<-room
 		})
 	}
@@ -96,49 +88,42 @@ type source struct {
 	named bool
 }
 
-// timeline reads it, and says whether it is a file that can be read again. Large ones wait for
-// their turn at the gate, where there is one.
-func (s source) timeline(g *gate) (t *timeline.Timeline, again bool, err error) {
+// timeline reads it. Large ones wait for their turn at the gate.
+func (s source) timeline(g *gate) (*timeline.Timeline, error) {
 	open := safely.Open
 	if s.named {
 		open = os.Open
 	}
 	f, err := open(s.file)
 	if err != nil {
-		return nil, false, fmt.Errorf("reading timeline: %w", err)
+		return nil, fmt.Errorf("reading timeline: %w", err)
 	}
 	defer f.Close()
 	r, err := timeline.Unpack(s.file, f)
-	if err == nil {
-		if g != nil {
-			g.in, r = r, g
-		}
-		t, err = timeline.Read(r)
-	}
 	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", s.file, err)
+		return nil, fmt.Errorf("%s: %w", s.file, err)
 	}
-	info, err := f.Stat()
-	return t, err == nil && info.Mode().IsRegular(), nil
+	g.in = r
+	t, err := timeline.Read(g)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.file, err)
+	}
+	return t, nil
 }
 
 // read reads a timeline and has it judged.
 func read(s source, large *sync.Mutex) (*Record, error) {
 	g := &gate{turn: large}
 	defer g.leave()
-	t, again, err := s.timeline(g)
+	t, err := s.timeline(g)
 	if err != nil {
 		return nil, err
 	}
-	run, err := judge.Judge(t)
+	run, trace, err := judge.Judge(t)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.file, err)
 	}
-	rec := &Record{File: s.file, Experiment: t.Header.Experiment, Run: run, from: s}
-	if !again {
-		rec.piped = t
-	}
-	return rec, nil
+	return &Record{File: s.file, Experiment: t.Header.Experiment, Run: run, Trace: trace}, nil
 }
 
 // A gate lets largeSize bytes pass, and what is beyond only one reader at a time.
@@ -189,7 +174,7 @@ func find(names []string) ([]source, error) {
 			if info, err := d.Info(); err != nil || info.Size() == 0 { // its runner was killed at that moment
 				return err
 			}
-			if d.Name() == "timeline.jsonl" || strings.HasSuffix(d.Name(), ".jsonl.gz") {
+			if d.Name() == timelineFile || strings.HasSuffix(d.Name(), ".jsonl.gz") {
 				found = append(found, source{file: filepath.Join(name, strings.TrimPrefix(path, root))})
 			}
 			return nil

@@ -114,10 +114,10 @@ func renderAll(t *testing.T, tr *judge.Trace, r *judge.Run) map[string]string {
 	var live bytes.Buffer
 	l := NewLive(&live, false)
 	for _, m := range r.Milestones {
-		l.Show(News{Milestone: &m})
+		l.Show(judge.Update{Milestone: &m})
 	}
 	for _, why := range r.Reasons {
-		l.Show(News{Text: why})
+		l.Show(judge.Update{Text: why})
 	}
 	all["live"] = live.String()
 	tables := []*compare.Table{compare.New(r.Experiment, compare.Arm{Name: "A", Runs: []*judge.Run{r}}, compare.Arm{Name: r.Profile, Runs: []*judge.Run{r, r}})}

@@ -11,27 +11,16 @@ import (
 
 	"github.com/flatline-chaos/flatline/internal/safely"
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
-// Folder judges the timeline that lies in a run's folder and writes every rendering
-// beside it: report.html, report.md, junit.xml and bench.txt. What is there is
-// replaced.
-func Folder(dir string) error {
-	t, err := timeline.ReadFile(filepath.Join(dir, "timeline.jsonl"))
-	if err != nil {
-		return err
-	}
-	r, err := judge.Judge(t)
-	if err != nil {
-		return err
-	}
-	tr, err := judge.NewTrace(t)
-	if err != nil {
-		return err
-	}
+// Folder writes every rendering of a run into its folder: report.html, report.md, junit.xml
+// and bench.txt. What is there is replaced.
+func Folder(dir string, tr *judge.Trace, r *judge.Run) error {
 	page := func(out io.Writer, r *judge.Run) error { return HTML(out, tr, r) }
-	for name, write := range map[string]func(io.Writer, *judge.Run) error{"report.html": page, "report.md": Markdown, "junit.xml": JUnit, "bench.txt": Bench} {
+	renderings := map[string]func(io.Writer, *judge.Run) error{
+		"report.html": page, "report.md": Markdown, "junit.xml": JUnit, "bench.txt": Bench,
+	}
+	for name, write := range renderings {
 		var b bytes.Buffer
 		if err := write(&b, r); err != nil {
 			return fmt.Errorf("writing %s: %w", name, err)

@@ -41,11 +41,7 @@ func readTimeline(t testing.TB, name string) *timeline.Timeline {
 
 func judgeAndTrace(t testing.TB, tl *timeline.Timeline) (*judge.Trace, *judge.Run) {
 	t.Helper()
-	r, err := judge.Judge(tl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := judge.NewTrace(tl)
+	r, tr, err := judge.Judge(tl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,13 +279,9 @@ func FuzzReport(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r, err := judge.Judge(tl)
+		r, tr, err := judge.Judge(tl)
 		if err != nil {
 			return
-		}
-		tr, err := judge.NewTrace(tl)
-		if err != nil {
-			t.Fatalf("it is judged and cannot be traced: %v", err)
 		}
 		for name, text := range renderAll(t, tr, r) {
 			harmless(t, name, text, r)

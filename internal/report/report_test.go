@@ -154,16 +154,11 @@ func TestRenderingsFail(t *testing.T) {
 
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
-	tl := readTimeline(t, recordings["fast"])
-	var data bytes.Buffer
-	writeTimeline(t, &data, tl)
-	if err := os.WriteFile(filepath.Join(dir, "timeline.jsonl"), data.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	tr, r := judgeAndTrace(t, readTimeline(t, recordings["fast"]))
 	if err := os.WriteFile(filepath.Join(dir, "report.md"), []byte("of yesterday"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Folder(dir); err != nil {
+	if err := Folder(dir, tr, r); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{"report.html": "<title>csr-denied fast: pass</title>", "report.md": "### ✓ csr-denied, profile fast: pass", "junit.xml": "<testsuite", "bench.txt": "BenchmarkCsrDenied/phase=ReadyUnknown"} {
@@ -175,7 +170,7 @@ func TestFolder(t *testing.T) {
 			t.Errorf("%s: no %q in %.300s", file, want, got)
 		}
 	}
-	if err := Folder(filepath.Join(dir, "nowhere")); err == nil {
+	if err := Folder(filepath.Join(dir, "nowhere"), tr, r); err == nil {
 		t.Error("no error without a folder")
 	}
 }
@@ -227,11 +222,11 @@ func TestCountdown(t *testing.T) {
 	}
 }
 
-func news() []News {
+func news() []judge.Update {
 	s := func(f float64) time.Duration { return time.Duration(f * float64(time.Second)) }
 	reached := passed().Milestones[3]
 	next := &judge.Due{Key: judge.Key{Name: "ReadyUnknown", Node: "c1-worker2"}, From: s(80), To: s(82), Known: true}
-	return []News{
+	return []judge.Update{
 		{Elapsed: 0, Phase: "setup"},
 		{Elapsed: s(0.26), Text: "node image x (built here)"},
 		{Elapsed: s(61.04), Phase: "hold"},

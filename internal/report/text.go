@@ -290,17 +290,8 @@ type Live struct {
 // NewLive writes to out, which is a terminal or not.
 func NewLive(out io.Writer, terminal bool) *Live { return &Live{out: out, terminal: terminal} }
 
-// News is one thing to tell of a run under way: one of the fields besides Elapsed.
-type News struct {
-	Elapsed   time.Duration // since the start of the run
-	Phase     string        // that begins now
-	Text      string        // something to tell
-	Milestone *judge.Result // that was reached
-	Next      *judge.Due    // the next one expected
-}
-
 // Show tells one piece of news. It must not be called by two goroutines at once.
-func (l *Live) Show(u News) {
+func (l *Live) Show(u judge.Update) {
 	elapsed := fmt.Sprintf("%7.1fs", u.Elapsed.Seconds())
 	switch {
 	case u.Next != nil:

@@ -11,7 +11,6 @@ import (
 
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
-	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
 // A KindLab is a Lab with kind clusters. Close it.
@@ -91,7 +90,7 @@ func (l *KindLab) Prepare(ctx context.Context, base, arm *chaos.Experiment) erro
 }
 
 // Run implements Lab.
-func (l *KindLab) Run(ctx context.Context, exp *chaos.Experiment) (*judge.Run, error) {
+func (l *KindLab) Run(ctx context.Context, exp *chaos.Experiment) (*chaos.Result, error) {
 	opts := l.opts
 	opts.Cluster = l.cluster
 	return chaos.Run(ctx, exp, opts)

@@ -18,7 +18,7 @@ type Lab interface {
 	// error is about the arm's flags.
 	Prepare(ctx context.Context, base, arm *chaos.Experiment) error
 	// Run runs an experiment on it.
-	Run(ctx context.Context, exp *chaos.Experiment) (*judge.Run, error)
+	Run(ctx context.Context, exp *chaos.Experiment) (*chaos.Result, error)
 	// Discard deletes it, if there is one.
 	Discard(ctx context.Context) error
 }
@@ -75,10 +75,11 @@ func (p *Plan) step(ctx context.Context, lab Lab, g group, a *Arm, say func(stri
 	}
 	if !a.Soaked {
 		say("soak: %s, %s without a fault", a.Name(), a.Soak.Spec.Hold)
-		run, err := lab.Run(ctx, a.Soak)
-		switch {
-		case err != nil:
+		soak, err := lab.Run(ctx, a.Soak)
+		if err != nil {
 			return err
+		}
+		switch run := soak.Run; {
 		case flapped(run) && !p.Sweep.AllowFlapping:
 			a.Skip = "healthy nodes did not stay Ready in the soak: " + reason(run)
 			say("skipped: %s: %s", a.Name(), a.Skip)
@@ -90,10 +91,11 @@ func (p *Plan) step(ctx context.Context, lab Lab, g group, a *Arm, say func(stri
 	}
 	have, want := p.progress()
 	say("run %d of %d: %s", have+1, want, a.Name())
-	run, err := lab.Run(ctx, a.Experiment)
+	result, err := lab.Run(ctx, a.Experiment)
 	if err != nil {
 		return err
 	}
+	run := result.Run
 	if !p.Sweep.counts(run) {
 		return a.unanswered(ctx, lab, reason(run), say)
 	}

@@ -165,7 +165,7 @@ func (l *fakeLab) Prepare(_ context.Context, base, arm *chaos.Experiment) error 
 	return nil
 }
 
-func (l *fakeLab) Run(ctx context.Context, exp *chaos.Experiment) (*judge.Run, error) {
+func (l *fakeLab) Run(ctx context.Context, exp *chaos.Experiment) (*chaos.Result, error) {
 	l.runs++
 	l.did = append(l.did, exp.Metadata.Name)
 	if l.stop != nil && l.runs == l.stopAt {
@@ -182,7 +182,7 @@ func (l *fakeLab) Run(ctx context.Context, exp *chaos.Experiment) (*judge.Run, e
 	}
 	data, err := json.Marshal(exp)
 	l.disk = append(l.disk, &record.Record{Experiment: data, Run: run})
-	return run, err
+	return &chaos.Result{Run: run}, err
 }
 
 func (l *fakeLab) Discard(context.Context) error {

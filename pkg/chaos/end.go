@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/flatline-chaos/flatline/internal/safely"
+	"github.com/flatline-chaos/flatline/internal/record"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
@@ -49,19 +49,21 @@ func (r *run) collect(ctx context.Context) {
 }
 
 // verdict judges what is in memory. What cannot be judged counts as not put right.
-func (r *run) verdict() *judge.Run {
+func (r *run) verdict() *Result {
 	t := &timeline.Timeline{Events: r.rec.Events(), Header: timeline.Header{RunID: r.id, Start: r.rec.Start()}}
-	var run *judge.Run
 	var err error
 	if t.Header.Experiment, err = json.Marshal(r.exp); err == nil {
-		if t.Header.Config, err = json.Marshal(r.cfg); err == nil {
-			run, err = judge.Judge(t)
+		t.Header.Config, err = json.Marshal(r.cfg)
+	}
+	if err == nil {
+		var run *judge.Run
+		var trace *judge.Trace
+		if run, trace, err = judge.Judge(t); err == nil {
+			return &Result{run, trace, r.dir}
 		}
 	}
-	if err != nil {
-		return &judge.Run{Experiment: r.exp.Metadata.Name, Profile: r.exp.Profile, RunID: r.id, Outcome: judge.OutcomeDirty, Reasons: []string{err.Error()}}
-	}
-	return run
+	run := &judge.Run{Experiment: r.exp.Metadata.Name, Profile: r.exp.Profile, RunID: r.id, Outcome: judge.OutcomeDirty, Reasons: []string{err.Error()}}
+	return &Result{run, &judge.Trace{}, r.dir}
 }
 
 // conclude notes the outcome, and closes the journal where nothing is left to put right.
@@ -108,7 +110,7 @@ func (r *run) setupFailed(ctx context.Context, err error) {
 
 // end takes the cluster away, closes the timeline and judges it from the file; from memory
 // if the file is not whole.
-func (r *run) end(ctx context.Context) (*judge.Run, error) {
+func (r *run) end(ctx context.Context) (*Result, error) {
 	r.phase("delete")
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), endDeadline)
 	defer cancel()
@@ -132,11 +134,14 @@ func (r *run) end(ctx context.Context) (*judge.Run, error) {
 	if err := r.store(); err != nil {
 		return r.verdict(), fmt.Errorf("%w: %w", ErrRecord, err)
 	}
-	run, err := JudgeFolder(r.dir)
+	rec, err := record.Open(r.dir)
+	if err == nil {
+		err = record.Write(r.dir, rec.Run)
+	}
 	if err != nil {
 		return r.verdict(), fmt.Errorf("%w: %w", ErrRecord, err)
 	}
-	return run, context.Cause(ctx)
+	return &Result{rec.Run, rec.Trace, r.dir}, context.Cause(ctx)
 }
 
 // store has the timeline on disk.
@@ -152,24 +157,4 @@ func (r *run) store() error {
 // keeps says whether the cluster stays.
 func (r *run) keeps() bool {
 	return r.outcome == judge.OutcomeDirty || r.opts.Keep == KeepAlways || r.opts.Keep == KeepOnFailure && r.outcome != judge.OutcomePass
-}
-
-// JudgeFolder judges the timeline in a run's folder and writes run.json beside it.
-func JudgeFolder(dir string) (*judge.Run, error) {
-	t, err := timeline.ReadFile(filepath.Join(dir, "timeline.jsonl"))
-	if err != nil {
-		return nil, err
-	}
-	run, err := judge.Judge(t)
-	if err != nil {
-		return nil, err
-	}
-	out, err := json.MarshalIndent(run, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("writing run.json: %w", err)
-	}
-	if err := safely.Replace(filepath.Join(dir, "run.json"), append(out, '\n')); err != nil {
-		return nil, err
-	}
-	return run, nil
 }

@@ -3,11 +3,9 @@ package chaos
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -300,36 +298,6 @@ func TestNamesOfExperiments(t *testing.T) {
 		if got := ClusterName(id); !strings.HasPrefix(got, "flatline-") {
 			t.Errorf("the cluster of %q is %q", id, got)
 		}
-	}
-}
-
-// What is judged is written as a whole, and not through a link.
-func TestJudgeFolderWritesThroughNoLink(t *testing.T) {
-	dir := t.TempDir()
-	outside := filepath.Join(t.TempDir(), "outside")
-	packed, err := os.Open("../judge/testdata/csr-denied-fast.jsonl.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer packed.Close()
-	z, err := gzip.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "timeline.jsonl"), data, 0o644), os.WriteFile(outside, []byte("mine"), 0o644),
-		os.Symlink(outside, filepath.Join(dir, ".run.json")), os.Symlink(outside, filepath.Join(dir, "run.json")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := JudgeFolder(dir); err != nil {
-		t.Fatal(err)
-	}
-	if data, err := os.ReadFile(outside); err != nil || string(data) != "mine" {
-		t.Errorf("outside there is %q, %v", data, err)
-	}
-	if info, err := os.Lstat(filepath.Join(dir, "run.json")); err != nil || !info.Mode().IsRegular() {
-		t.Errorf("run.json is %v, %v", info, err)
 	}
 }
 

@@ -32,7 +32,7 @@ func (r *run) wait(ctx context.Context, atMost time.Duration, ok func(*judge.Fol
 			return nil
 		}
 		if n%10 == 0 && next != nil {
-			r.update(Update{Next: next})
+			r.update(judge.Update{Next: next})
 		}
 		select {
 		case <-ctx.Done():

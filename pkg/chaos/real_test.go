@@ -48,7 +48,7 @@ func realRunOf(t *testing.T, name string, opts Options) *run {
 func TestRealSignerStaysOffWhenTheAPIServerRestarts(t *testing.T) {
 	r := realRunOf(t, "signer-off", Options{})
 	var restarted atomic.Bool
-	r.opts.Progress = func(u Update) {
+	r.opts.Progress = func(u judge.Update) {
 		logUpdates(t)(u)
 		if u.Milestone != nil && u.Milestone.Name == judge.CSRApproved && restarted.CompareAndSwap(false, true) {
 			go func() { // not here: the recorder waits
@@ -175,7 +175,7 @@ func TestRealInterrupt(t *testing.T) {
 			defer cancel()
 			var timer *time.Timer
 			r := realRun(t, Options{})
-			r.opts.Progress = func(u Update) {
+			r.opts.Progress = func(u judge.Update) {
 				logUpdates(t)(u)
 				if u.Phase == phase { // somewhere inside of it
 					after := map[string]time.Duration{"create": 20 * time.Second, "steady": 2 * time.Second, "hold": 20 * time.Second}[phase]
@@ -208,8 +208,8 @@ func nothingLeft(t *testing.T, name string) {
 	}
 }
 
-func logUpdates(t *testing.T) func(Update) {
-	return func(u Update) {
+func logUpdates(t *testing.T) func(judge.Update) {
+	return func(u judge.Update) {
 		switch {
 		case u.Phase != "" || u.Text != "":
 			t.Logf("%6.1fs %s%s", u.Elapsed.Seconds(), u.Phase, u.Text)

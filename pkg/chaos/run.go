@@ -31,7 +31,7 @@ type Options struct {
 	Lock *Lock
 	// Progress, if not nil, is told what happens, one thing at a time. It must not
 	// block.
-	Progress func(Update)
+	Progress func(judge.Update)
 	// Log, if not nil, takes the words of the cluster's creation.
 	Log io.Writer
 	// Keep says when a cluster that the run created stays: KeepNever (also ""),
@@ -52,27 +52,18 @@ const (
 	KeepAlways    = "always"
 )
 
-// An Update is one piece of news about a run: exactly one field besides Elapsed
-// and Folder is set.
-type Update struct {
-	Elapsed   time.Duration // since the start of the run
-	Folder    string        // of the run
-	Phase     string        // that begins now
-	Text      string        // something to tell
-	Milestone *judge.Result // that was reached
-	Next      *judge.Due    // the next one expected; told once a second
-}
-
-// Folder is where the record of a run lies below an artifacts folder.
-func Folder(artifacts string, run *judge.Run) string {
-	return filepath.Join(artifacts, run.Experiment, run.RunID)
+// A Result is a run as it was judged, and its record.
+type Result struct {
+	*judge.Run
+	Trace  *judge.Trace // what happened over time; empty if the run could not be judged
+	Folder string       // of the record, below Options.Artifacts
 }
 
 // Run runs one experiment and judges it. A missed expectation, a failed set-up or
 // a fault that did not bite is an outcome and no error. When ctx ends, or the record
-// cannot be written any more, whatever was changed is put right first, and the Run comes
-// together with ctx's error or one that wraps ErrRecord. Without a Run nothing was begun.
-func Run(ctx context.Context, exp *Experiment, opts Options) (*judge.Run, error) {
+// cannot be written any more, whatever was changed is put right first, and the Result comes
+// together with ctx's error or one that wraps ErrRecord. Without a Result nothing was begun.
+func Run(ctx context.Context, exp *Experiment, opts Options) (*Result, error) {
 	r, err := begin(exp, opts)
 	if err != nil {
 		return nil, err
@@ -94,7 +85,7 @@ var ErrRecord = errors.New("the record of the run is not whole")
 
 // story is the run from the beginning to the end. Each step records facts; the
 // verdict is found in the file at the end.
-func (r *run) story(ctx context.Context) (*judge.Run, error) {
+func (r *run) story(ctx context.Context) (*Result, error) {
 	if err := r.setUp(ctx); err != nil {
 		r.setupFailed(ctx, err)
 		return r.end(ctx)
@@ -212,11 +203,11 @@ func (r *run) see(e timeline.Event) {
 	}
 	for _, m := range r.fold.Add(e) {
 		res := r.fold.Result(m)
-		r.update(Update{Milestone: &res})
+		r.update(judge.Update{Milestone: &res})
 	}
 }
 
-func (r *run) update(u Update) {
+func (r *run) update(u judge.Update) {
 	if r.opts.Progress != nil {
 		r.telling.Lock()
 		defer r.telling.Unlock()
@@ -225,7 +216,9 @@ func (r *run) update(u Update) {
 	}
 }
 
-func (r *run) say(format string, args ...any) { r.update(Update{Text: fmt.Sprintf(format, args...)}) }
+func (r *run) say(format string, args ...any) {
+	r.update(judge.Update{Text: fmt.Sprintf(format, args...)})
+}
 
 // fact records what the run itself did or saw.
 func (r *run) fact(typ, object string, detail map[string]string) {
@@ -234,7 +227,7 @@ func (r *run) fact(typ, object string, detail map[string]string) {
 
 func (r *run) phase(name string) {
 	r.fact(timeline.TypePhase, name, nil)
-	r.update(Update{Phase: name})
+	r.update(judge.Update{Phase: name})
 }
 
 // prepare has everything that takes the fault back on disk, and armed in the

@@ -208,11 +208,12 @@ type Cost struct {
 	ObserverCPUSeconds float64            `json:"observerCPUSeconds"`
 }
 
-// Judge derives a Run from a timeline.
-func Judge(t *timeline.Timeline) (*Run, error) {
+// Judge derives a Run from a timeline, and the Trace of what happened in it. It fails if the
+// header cannot be read, or says of the cluster or the fault what the rules do not know.
+func Judge(t *timeline.Timeline) (*Run, *Trace, error) {
 	j, err := open(t)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return j.judge(t.Torn)
 }
@@ -265,23 +266,25 @@ func bounded(c *Config, p *Plan) error {
 	return nil
 }
 
-func (j *judgement) judge(torn bool) (*Run, error) {
+func (j *judgement) judge(torn bool) (*Run, *Trace, error) {
 	j.cost()
 	if why, ok := j.find(timeline.TypeSetupFailed); ok {
 		j.run.Outcome, j.run.Reasons = OutcomeSetupFailed, []string{why.detail["why"]}
 		if left := j.failedSteps(); len(left) > 0 {
 			j.run.Outcome, j.run.Reasons = OutcomeDirty, append(left, j.run.Reasons...)
 		}
-		return j.run, nil
+		run := *j.run // which lists no gaps: nothing was measured. The trace has them.
+		j.gaps()
+		return &run, j.trace(), nil
 	}
 	fold, err := j.follow(j.events)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	j.fold = fold
 	live, err := j.follow(j.arrived)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	j.run.Warnings = append(j.run.Warnings, disagreements(live, fold)...)
 	j.run.Warnings = append(j.run.Warnings, fold.tim.Warnings()...)
@@ -293,7 +296,8 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 	j.milestones()
 	j.heartbeats()
 	j.run.Pace = j.pace()
-	j.kubelets(j.trace())
+	trace := j.trace()
+	j.kubelets(trace)
 	j.bitten()
 	j.overhead()
 	j.torn = torn
@@ -301,7 +305,7 @@ func (j *judgement) judge(torn bool) (*Run, error) {
 		j.run.Warnings = append(j.run.Warnings, tornLine)
 	}
 	j.outcome()
-	return j.run, nil
+	return j.run, trace, nil
 }
 
 // follow feeds a fold. Whose a request is may be known only later than what became of it.

@@ -44,7 +44,7 @@ func recorded(t testing.TB) *timeline.Timeline {
 
 func judged(t testing.TB, tl *timeline.Timeline) *Run {
 	t.Helper()
-	r, err := Judge(tl)
+	r, _, err := Judge(tl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +539,7 @@ func TestJudgeNamesWhatItCannotRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tl := recorded(t)
 			tc.edit(tl)
-			if r, err := Judge(tl); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tl.Header.RunID) {
+			if r, _, err := Judge(tl); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tl.Header.RunID) {
 				t.Errorf("got %v, error %v; want one with %q and the run's id", r, err, tc.want)
 			}
 		})
@@ -815,7 +815,7 @@ func FuzzJudge(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r, err := Judge(tl)
+		r, _, err := Judge(tl)
 		if err != nil {
 			return
 		}
@@ -823,7 +823,7 @@ func FuzzJudge(f *testing.F) {
 			t.Errorf("outcome %q with reasons %q", r.Outcome, r.Reasons)
 		}
 		a, aerr := json.Marshal(r)
-		again, err := Judge(tl)
+		again, _, err := Judge(tl)
 		if err != nil {
 			t.Fatalf("judged once, and then %v", err)
 		}
@@ -837,7 +837,7 @@ func BenchmarkJudge(b *testing.B) {
 	tl := recorded(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Judge(tl); err != nil {
+		if _, _, err := Judge(tl); err != nil {
 			b.Fatal(err)
 		}
 	}

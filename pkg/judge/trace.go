@@ -135,16 +135,6 @@ func (l *Lane) close(at float64) {
 	}
 }
 
-// NewTrace puts the facts of a timeline in order.
-func NewTrace(t *timeline.Timeline) (*Trace, error) {
-	j, err := open(t)
-	if err != nil {
-		return nil, err
-	}
-	j.gaps()
-	return j.trace(), nil
-}
-
 // trace makes the Trace of a judgement whose gaps are known.
 func (j *judgement) trace() *Trace {
 	tr := &tracer{judgement: j, processes: map[string]processSeen{}, loaded: map[string][]loaded{}, trace: &Trace{Phases: Lane{Name: "phases"}, Fault: Lane{Name: "fault"}, Leader: Lane{Name: "kube-controller-manager"}, Server: Lane{Name: "kube-apiserver"}},

@@ -28,7 +28,7 @@ func traceConfig() *Config {
 
 func newTrace(t *testing.T, tl *timeline.Timeline) *Trace {
 	t.Helper()
-	tr, err := NewTrace(tl)
+	_, tr, err := Judge(tl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,11 +458,11 @@ func TestATraceOfARunWithoutACluster(t *testing.T) {
 	if len(tr.Nodes) != 0 || tr.To != 4 {
 		t.Errorf("nodes %v, to %v", tr.Nodes, tr.To)
 	}
-	if tr = newTrace(t, small(t, &Config{}, `{}`)); tr.From != 0 || tr.To != 0 {
+	if tr = newTrace(t, small(t, traceConfig(), `{}`)); tr.From != 0 || tr.To != 0 {
 		t.Errorf("from %v to %v", tr.From, tr.To)
 	}
 	tl.Header.Config = nil
-	if _, err := NewTrace(tl); err == nil || !strings.Contains(err.Error(), "header field config") {
+	if _, _, err := Judge(tl); err == nil || !strings.Contains(err.Error(), "header field config") {
 		t.Errorf("got error %v, want one that names the config", err)
 	}
 }
