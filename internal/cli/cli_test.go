@@ -307,7 +307,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	_, root, _ := invoke(t, "", "--help")
-	golden(t, file, root)
+	golden.Lines(t, file, root)
 	_, help, _ := invoke(t, "", "run", "--help")
 	_, codes, ok := strings.Cut(strings.Join(strings.Fields(help), " "), "Exit codes: ")
 	if !ok {
