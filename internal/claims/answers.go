@@ -37,7 +37,8 @@ func whatEndsTheHeartbeat(runs []*judge.Run) string {
 	if len(s) == 0 {
 		return ""
 	}
-	measured := fmt.Sprintf("Ready=Unknown %s s after the last renewal with D = 40 s and a grace of %s: the grace counts", spreadOf(s), graceOf(own[0]))
+	measured := fmt.Sprintf("Ready=Unknown %s s after the last renewal with D = 40 s and a grace of %s: the grace counts",
+		spreadOf(s), graceOf(own[0]))
 	if more := oneFlagChanged(runs, "kubelet", "nodeLeaseDurationSeconds"); more != "" {
 		measured += "; " + more
 	}

@@ -15,13 +15,16 @@ func tunedRun(profile, lease, frequency, grace string, unknown float64) *judge.R
 	if frequency != "10s" {
 		report = frequency // it follows
 	}
-	return &judge.Run{RunID: fmt.Sprint(profile, lease, frequency, unknown), Experiment: "kubelet-stopped", Profile: profile, Outcome: judge.OutcomePass, Target: []string{"w1"},
+	return &judge.Run{RunID: fmt.Sprint(profile, lease, frequency, unknown), Experiment: "kubelet-stopped", Profile: profile,
+		Outcome: judge.OutcomePass, Target: []string{"w1"},
 		Flags: map[string]map[string]judge.Flag{
-			"kubelet":                 {"nodeLeaseDurationSeconds": {Value: lease}, "nodeStatusUpdateFrequency": {Value: frequency}, "nodeStatusReportFrequency": {Value: report}},
+			"kubelet": {"nodeLeaseDurationSeconds": {Value: lease}, "nodeStatusUpdateFrequency": {Value: frequency},
+				"nodeStatusReportFrequency": {Value: report}},
 			"kube-controller-manager": {"node-monitor-grace-period": {Value: grace}, "node-monitor-period": {Value: "5s"}},
 			"kubelet/w2":              {"nodeLeaseDurationSeconds": {Value: fmt.Sprint(unknown)}}, // of one cluster only
 		},
-		Milestones: []judge.Result{{Name: judge.ReadyUnknown, Node: "w1", Seconds: &unknown, After: &judge.After{Name: judge.LeaseStalled, Seconds: unknown}}},
+		Milestones: []judge.Result{{Name: judge.ReadyUnknown, Node: "w1", Seconds: &unknown,
+			After: &judge.After{Name: judge.LeaseStalled, Seconds: unknown}}},
 	}
 }
 
@@ -29,11 +32,14 @@ func TestOneFlagChanged(t *testing.T) {
 	var runs []*judge.Run
 	for i := range 3 {
 		d := float64(i) / 10
-		runs = append(runs, tunedRun("fast", "8", "10s", "12s", 12.4+d), tunedRun("fast", "16", "10s", "12s", 12.5+d), tunedRun("fast", "8", "4s", "12s", 12.6+d), tunedRun("fast", "8", "10s", "16s", 16.4+d))
+		runs = append(runs, tunedRun("fast", "8", "10s", "12s", 12.4+d), tunedRun("fast", "16", "10s", "12s", 12.5+d),
+			tunedRun("fast", "8", "4s", "12s", 12.6+d), tunedRun("fast", "8", "10s", "16s", 16.4+d))
 	}
 	for name, want := range map[string]string{
-		"nodeLeaseDurationSeconds":  "with a grace of 12s, Ready=Unknown after the last renewal: 12.6 s with nodeLeaseDurationSeconds 16 (median of 3), 12.5 s with nodeLeaseDurationSeconds 8 (median of 3)",
-		"nodeStatusUpdateFrequency": "with a grace of 12s, Ready=Unknown after the last renewal: 12.5 s with nodeStatusUpdateFrequency 10s (median of 3), 12.7 s with nodeStatusUpdateFrequency 4s (median of 3)",
+		"nodeLeaseDurationSeconds": "with a grace of 12s, Ready=Unknown after the last renewal: 12.6 s with " +
+			"nodeLeaseDurationSeconds 16 (median of 3), 12.5 s with nodeLeaseDurationSeconds 8 (median of 3)",
+		"nodeStatusUpdateFrequency": "with a grace of 12s, Ready=Unknown after the last renewal: 12.5 s with " +
+			"nodeStatusUpdateFrequency 10s (median of 3), 12.7 s with nodeStatusUpdateFrequency 4s (median of 3)",
 	} {
 		if got := oneFlagChanged(runs, "kubelet", name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)

@@ -64,7 +64,8 @@ var rows = []row{
 		case f.instances < 0 || f.watches < 0:
 			return true, "the limits of the engine's machine are not seen from here"
 		case f.instances < needInstances || f.watches < needWatches:
-			return false, fmt.Sprintf("%s: sysctl -w fs.inotify.max_user_instances=%d fs.inotify.max_user_watches=%d, or make setup", says, needInstances, needWatches)
+			return false, fmt.Sprintf("%s: sysctl -w fs.inotify.max_user_instances=%d fs.inotify.max_user_watches=%d, or make setup",
+				says, needInstances, needWatches)
 		}
 		return true, says
 	}},

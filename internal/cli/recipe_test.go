@@ -96,7 +96,8 @@ func TestRecipe(t *testing.T) {
 		clone(t, dir)
 		at := filepath.Join(dir, test.at)
 		link := filepath.Join(elsewhere, "flatline")
-		err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), copyFile(binary, at), os.Symlink(at, link), os.WriteFile(filepath.Join(dir, "go.mod"), []byte(test.mod), 0o644))
+		err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), copyFile(binary, at), os.Symlink(at, link),
+			os.WriteFile(filepath.Join(dir, "go.mod"), []byte(test.mod), 0o644))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -69,7 +69,8 @@ func TestSignalsEndVerbsThatRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, verb := range []string{"judge PIPE", "report PIPE", "claims PIPE", "compare PIPE EVIDENCE", "compare --knobs PIPE", "plan PIPE", "node-image"} {
+	for _, verb := range []string{"judge PIPE", "report PIPE", "claims PIPE", "compare PIPE EVIDENCE", "compare --knobs PIPE",
+		"plan PIPE", "node-image"} {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 			t.Run(verb+" "+sig.String(), func(t *testing.T) {
 				t.Parallel()

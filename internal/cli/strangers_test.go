@@ -72,8 +72,10 @@ func readings(dir string) [][]string {
 	for _, format := range report.ComparisonFormats {
 		all = append(all, []string{"compare", dir, dir, "-o", format})
 	}
-	all = append(all, []string{"compare", "--knobs", dir}, []string{"claims", dir}, []string{"report", dir, "-f", "-"}, []string{"report", dir}, []string{"report", dir, "-o", "svg"})
-	if info, err := os.Stat(filepath.Join(dir, "timeline.jsonl")); err != nil || info.Mode()&os.ModeNamedPipe == 0 { // one that is named is waited for
+	all = append(all, []string{"compare", "--knobs", dir}, []string{"claims", dir}, []string{"report", dir, "-f", "-"},
+		[]string{"report", dir}, []string{"report", dir, "-o", "svg"})
+	if info, err := os.Stat(filepath.Join(dir, "timeline.jsonl")); err != nil ||
+		info.Mode()&os.ModeNamedPipe == 0 { // one that is named is waited for
 		all = append(all, []string{"judge", filepath.Join(dir, "timeline.jsonl")})
 	}
 	return all
@@ -103,7 +105,8 @@ type scene struct {
 	events  []map[string]any
 }
 
-var evils = []string{"::error::x", "\n::set-output name=a::b\n", "##[error]x", "\x1b]0;x\x07\x1b[2J", "\u202e\u200b\u009b", "a\r\n::b", "\x00", "|`[x](y)<b>@me", strings.Repeat("long ", 2000), "", "../../etc", "-1", "NaN", "+Inf", "2562047h", "9e999", "0"}
+var evils = []string{"::error::x", "\n::set-output name=a::b\n", "##[error]x", "\x1b]0;x\x07\x1b[2J", "\u202e\u200b\u009b",
+	"a\r\n::b", "\x00", "|`[x](y)<b>@me", strings.Repeat("long ", 2000), "", "../../etc", "-1", "NaN", "+Inf", "2562047h", "9e999", "0"}
 
 func (s *scene) evil() string { return evils[s.rnd.IntN(len(evils))] }
 
@@ -200,10 +203,13 @@ func text(data string) func(*scene, string) error {
 const plainHeader = `{"schema":"flatline.dev/timeline/v1","runID":"r","start":"2026-01-02T03:04:05Z","experiment":{},"config":{}}` + "\n"
 
 var allStrangers = []stranger{
-	instead(linkTo("OUTSIDE")), instead(linkTo("/dev/zero")), instead(linkTo("timeline.jsonl")), instead(linkTo(".")), instead(pipe), instead(folder),
-	instead(text("")), instead(text("\n")), instead(text("\x00\xff\x1b[2J\n::error::x\n")), instead(text(plainHeader)), instead(text(plainHeader[:50])), instead(text(plainHeader + "::error::x\n")),
-	instead(text(strings.Repeat("[", 1<<19) + "\n")), instead(text(strings.Repeat("x", 3<<20))), instead(text(plainHeader + `{"at":1,"source":"run","type":"` + strings.Repeat("x", 2<<20) + `"}` + "\n")),
-	instead(text(strings.Replace(plainHeader, `"r"`, `"../../::error::\u001b[2J"`, 1))), instead(text(strings.Replace(plainHeader, "timeline/v1", `\n::error::\u001b`, 1))),
+	instead(linkTo("OUTSIDE")), instead(linkTo("/dev/zero")), instead(linkTo("timeline.jsonl")), instead(linkTo(".")),
+	instead(pipe), instead(folder), instead(text("")), instead(text("\n")), instead(text("\x00\xff\x1b[2J\n::error::x\n")),
+	instead(text(plainHeader)), instead(text(plainHeader[:50])), instead(text(plainHeader + "::error::x\n")),
+	instead(text(strings.Repeat("[", 1<<19) + "\n")), instead(text(strings.Repeat("x", 3<<20))),
+	instead(text(plainHeader + `{"at":1,"source":"run","type":"` + strings.Repeat("x", 2<<20) + `"}` + "\n")),
+	instead(text(strings.Replace(plainHeader, `"r"`, `"../../::error::\u001b[2J"`, 1))),
+	instead(text(strings.Replace(plainHeader, "timeline/v1", `\n::error::\u001b`, 1))),
 	instead(text(strings.Replace(plainHeader, `"experiment":{}`, `"experiment":{"metadata":{"name":"\n::error::x"}}`, 1))),
 	instead(text(strings.Replace(plainHeader, `"config":{}`, `"config":{"nodes":[`+strings.Repeat("{},", 1<<17)+`{}]}`, 1))),
 	instead(text(strings.Replace(plainHeader, `"config":{}`, `"config":{"target":[`+strings.Repeat(`"",`, 1<<17)+`""]}`, 1))),
@@ -212,16 +218,20 @@ var allStrangers = []stranger{
 		return packed(filepath.Join(dir, "bomb.jsonl.gz"), plainHeader, "\n", 1<<28)
 	},
 	func(_ *scene, dir string) error {
-		return packed(filepath.Join(dir, "bomb.jsonl.gz"), plainHeader, strings.Repeat(" ", 1<<19)+`{"at":1,"source":"run","type":"x"}`+"\n", 1<<9)
+		return packed(filepath.Join(dir, "bomb.jsonl.gz"), plainHeader,
+			strings.Repeat(" ", 1<<19)+`{"at":1,"source":"run","type":"x"}`+"\n", 1<<9)
 	},
 	func(_ *scene, dir string) error {
 		return os.WriteFile(filepath.Join(dir, "x.jsonl.gz"), []byte("no gzip"), 0o644)
 	},
-	beside("run.json", linkTo("OUTSIDE")), beside("run.json", linkTo("/dev/zero")), beside("run.json", pipe), beside("run.json", folder), beside("run.json", linkTo("run.json")),
-	beside("run.json", text("")), beside("run.json", text("null")), beside("run.json", text(`{"outcome":"\n::error::\u001b[2J","milestones":[{"name":"\n##[error]"}]}`)), beside("run.json", text(strings.Repeat("[", 1<<20))),
-	beside("run.json", text(`{"kind":"`+strings.Repeat("x", 17<<20)+`"}`)),
-	beside("report.html", linkTo("OUTSIDE")), beside("report.html", linkTo("/dev/full")), beside("report.html", pipe), beside("report.html", folder), beside("report.svg", linkTo("OUTSIDE")),
-	beside(".run.json", linkTo("OUTSIDE")), beside("\n::error::\x1b[2J.jsonl.gz", text("x")), beside("more", linkTo("..")), beside("other.jsonl.gz", pipe),
+	beside("run.json", linkTo("OUTSIDE")), beside("run.json", linkTo("/dev/zero")), beside("run.json", pipe),
+	beside("run.json", folder), beside("run.json", linkTo("run.json")), beside("run.json", text("")),
+	beside("run.json", text("null")),
+	beside("run.json", text(`{"outcome":"\n::error::\u001b[2J","milestones":[{"name":"\n##[error]"}]}`)),
+	beside("run.json", text(strings.Repeat("[", 1<<20))), beside("run.json", text(`{"kind":"`+strings.Repeat("x", 17<<20)+`"}`)),
+	beside("report.html", linkTo("OUTSIDE")), beside("report.html", linkTo("/dev/full")), beside("report.html", pipe),
+	beside("report.html", folder), beside("report.svg", linkTo("OUTSIDE")), beside(".run.json", linkTo("OUTSIDE")),
+	beside("\n::error::\x1b[2J.jsonl.gz", text("x")), beside("more", linkTo("..")), beside("other.jsonl.gz", pipe),
 	func(s *scene, dir string) error {
 		dir = filepath.Join(dir, "\x1b[2J\n::error::x")
 		return errors.Join(os.Mkdir(dir, 0o755), s.good(dir), os.Symlink(s.outside, filepath.Join(dir, "report.html")))
@@ -350,10 +360,11 @@ func TestLargestTimelines(t *testing.T) {
 	s := newScene(t, "")
 	node := s.header["config"].(map[string]any)["target"].([]any)[0].(string)
 	for name, event := range map[string]string{
-		"details": `{"at":7,"source":"audit","type":"update","object":"leases x","detail":{` + strings.Repeat(`"N":"",`, timeline.MaxDetails/timeline.MaxEvents-1) + `"N":""}}`,
-		"nodes":   `{"at":N,"source":"watch","type":"modified","object":"nodes NODE","detail":{"taints":"N:NoSchedule,a:N"}}`,
-		"looks":   `{"at":7,"source":"run","type":"Controller","object":"cN","detail":{"id":"N"}}`,
-		"gaps":    `{"at":7,"source":"recorder","type":"Gap","object":"N","detail":{"why":"N"}}`,
+		"details": `{"at":7,"source":"audit","type":"update","object":"leases x","detail":{` +
+			strings.Repeat(`"N":"",`, timeline.MaxDetails/timeline.MaxEvents-1) + `"N":""}}`,
+		"nodes": `{"at":N,"source":"watch","type":"modified","object":"nodes NODE","detail":{"taints":"N:NoSchedule,a:N"}}`,
+		"looks": `{"at":7,"source":"run","type":"Controller","object":"cN","detail":{"id":"N"}}`,
+		"gaps":  `{"at":7,"source":"recorder","type":"Gap","object":"N","detail":{"why":"N"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

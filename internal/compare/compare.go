@@ -150,7 +150,8 @@ func (t *Table) oneSided() {
 			}
 		}
 		if len(with) > 0 && len(without) > 0 {
-			t.Notes = append(t.Notes, fmt.Sprintf("%s after %s is in %s, and not in %s", r.Milestone, r.From, strings.Join(with, ", "), strings.Join(without, ", ")))
+			t.Notes = append(t.Notes, fmt.Sprintf("%s after %s is in %s, and not in %s", r.Milestone, r.From,
+				strings.Join(with, ", "), strings.Join(without, ", ")))
 		}
 	}
 }
@@ -167,12 +168,14 @@ func (t *Table) tooFew() {
 		orders := math.Exp(logFactorial(base.Runs+a.Runs) - logFactorial(base.Runs) - logFactorial(a.Runs))
 		if least := min(1, 2/orders*float64(t.Family)); least >= Alpha {
 			t.Blind = true
-			t.Notes = append(t.Notes, fmt.Sprintf("%d runs of %s and %d of %s cannot show any difference: corrected for %d milestones, p is never below %.2g", base.Runs, base.Name, a.Runs, a.Name, t.Family, least))
+			t.Notes = append(t.Notes, fmt.Sprintf("%d runs of %s and %d of %s cannot show any difference: corrected for %d "+
+				"milestones, p is never below %.2g", base.Runs, base.Name, a.Runs, a.Name, t.Family, least))
 		}
 	}
 	for _, a := range t.Arms {
 		if a.Runs < Enough {
-			t.Notes = append(t.Notes, fmt.Sprintf("%s has %d runs: with fewer than %d a median has no interval of %.0f %%, and hardly any difference can be shown", a.Name, a.Runs, Enough, 100*Confidence))
+			t.Notes = append(t.Notes, fmt.Sprintf("%s has %d runs: with fewer than %d a median has no interval of %.0f %%, and hardly "+
+				"any difference can be shown", a.Name, a.Runs, Enough, 100*Confidence))
 		}
 	}
 }
@@ -260,7 +263,8 @@ func (t *Table) images(arms []Arm) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(ids)) {
 		if len(ids[name]) > 1 {
-			t.Notes = append(t.Notes, fmt.Sprintf("node image %s is not one image: %s", name, strings.Join(slices.Sorted(maps.Keys(ids[name])), ", ")))
+			t.Notes = append(t.Notes, fmt.Sprintf("node image %s is not one image: %s", name,
+				strings.Join(slices.Sorted(maps.Keys(ids[name])), ", ")))
 		}
 	}
 }
@@ -399,7 +403,8 @@ func By(flag string, runs []*judge.Run) ([]*Table, error) {
 		if len(alone) == 0 {
 			return nil, errors.New("nothing to compare: these runs have no milestones that are expected")
 		}
-		return nil, fmt.Errorf("nothing to compare: no two runs are the same but for %s, which is %s", flag, strings.Join(slices.SortedFunc(maps.Keys(alone), smaller), ", "))
+		return nil, fmt.Errorf("nothing to compare: no two runs are the same but for %s, which is %s", flag,
+			strings.Join(slices.SortedFunc(maps.Keys(alone), smaller), ", "))
 	}
 	return tables, nil
 }
@@ -417,7 +422,8 @@ func column(flag string, runs []*judge.Run) (func(*judge.Run) string, error) {
 	component, name, _ := strings.Cut(flag, ".")
 	value := func(r *judge.Run) string { return r.Flags[component][name].Value }
 	if !slices.ContainsFunc(runs, func(r *judge.Run) bool { return value(r) != "" }) {
-		return nil, fmt.Errorf("no run has a flag %q: want component.name, such as kube-controller-manager.node-monitor-grace-period, or experiment, profile, kubernetes", flag)
+		return nil, fmt.Errorf("no run has a flag %q: want component.name, such as "+
+			"kube-controller-manager.node-monitor-grace-period, or experiment, profile, kubernetes", flag)
 	}
 	return value, nil
 }

@@ -19,11 +19,13 @@ func run(id string, grace string, unknown float64) *judge.Run {
 		panic(err)
 	}
 	s := func(v float64) *float64 { return &v }
-	r := &judge.Run{RunID: id, Experiment: "kubelet-stopped", Profile: "fast", KubernetesVersion: "v1.37.2", NodeImage: "node:1", Outcome: judge.OutcomePass, Target: []string{target},
+	r := &judge.Run{RunID: id, Experiment: "kubelet-stopped", Profile: "fast", KubernetesVersion: "v1.37.2",
+		NodeImage: "node:1", Outcome: judge.OutcomePass, Target: []string{target},
 		Flags: map[string]map[string]judge.Flag{
 			"kube-controller-manager": {"node-monitor-grace-period": {Value: grace}},
-			"kubelet":                 {"nodeLeaseDurationSeconds": {Value: "8"}, "nodeStatusUpdateFrequency": {Value: "10s"}, "nodeStatusReportFrequency": {Value: "5m0s"}},
-			"kubelet/c-worker":        {"nodeLeaseDurationSeconds": {Value: "9"}},
+			"kubelet": {"nodeLeaseDurationSeconds": {Value: "8"}, "nodeStatusUpdateFrequency": {Value: "10s"},
+				"nodeStatusReportFrequency": {Value: "5m0s"}},
+			"kubelet/c-worker": {"nodeLeaseDurationSeconds": {Value: "9"}},
 		}}
 	window := func(class string, bounds ...float64) *judge.Window {
 		w := &judge.Window{Class: class}
@@ -34,10 +36,13 @@ func run(id string, grace string, unknown float64) *judge.Run {
 	}
 	r.Milestones = []judge.Result{
 		{Name: judge.FaultInjected, Node: target, Seconds: s(0), Expected: true},
-		{Name: judge.KubeletStopped, Node: target, Seconds: s(0.1), After: &judge.After{Name: judge.FaultInjected, Seconds: 0.1}, Window: window(judge.Ordered), Expected: true},
-		{Name: judge.LeaseStalled, Node: target, Seconds: s(-0.9), After: &judge.After{Name: judge.KubeletStopped, Seconds: -1}, Window: window(judge.Derived, -2.5, 0.5), Expected: true, Verdict: judge.Pass},
+		{Name: judge.KubeletStopped, Node: target, Seconds: s(0.1), After: &judge.After{Name: judge.FaultInjected, Seconds: 0.1},
+			Window: window(judge.Ordered), Expected: true},
+		{Name: judge.LeaseStalled, Node: target, Seconds: s(-0.9), After: &judge.After{Name: judge.KubeletStopped, Seconds: -1},
+			Window: window(judge.Derived, -2.5, 0.5), Expected: true, Verdict: judge.Pass},
 		{Name: judge.ReadyUnknown, Node: target, Window: window(judge.Derived, g, g+2, g+2, g+3), Expected: true, Verdict: judge.Fail},
-		{Name: judge.CSRCreated, Node: target, Seconds: s(50), After: &judge.After{Name: "RepairDone", Seconds: 1}, Window: window(judge.Derived, 0, 6)},
+		{Name: judge.CSRCreated, Node: target, Seconds: s(50), After: &judge.After{Name: "RepairDone", Seconds: 1},
+			Window: window(judge.Derived, 0, 6)},
 	}
 	m := &r.Milestones[3]
 	m.After = &judge.After{Name: judge.LeaseStalled}
@@ -118,7 +123,8 @@ func TestTooFew(t *testing.T) {
 	c := row(t, tab.Rows, judge.ReadyUnknown).Cells[1]
 	near(t, "p", c.P, 2*2/70.0)
 	notes := strings.Join(tab.Notes, "\n")
-	if c.Significant || !tab.Blind || c.Lo != nil || len(tab.Notes) != 3 || !strings.Contains(notes, "4 runs of A and 4 of B cannot show any difference: corrected for 2 milestones, p is never below 0.057") ||
+	if c.Significant || !tab.Blind || c.Lo != nil || len(tab.Notes) != 3 ||
+		!strings.Contains(notes, "4 runs of A and 4 of B cannot show any difference: corrected for 2 milestones, p is never below 0.057") ||
 		!strings.Contains(notes, "A has 4 runs: with fewer than 6") {
 		t.Errorf("significant: %v, blind: %v, interval from %s, notes\n%s", c.Significant, tab.Blind, text(c.Lo), notes)
 	}
@@ -146,8 +152,10 @@ func TestNotReached(t *testing.T) {
 	b := arm("B", "8s", nan, nan, nan, nan, nan, nan)
 	for _, r := range b.Runs {
 		r.Milestones = append(r.Milestones,
-			judge.Result{Name: judge.NoScheduleTainted, Node: "c-worker2", Expected: true, Verdict: judge.Fail, After: &judge.After{Name: judge.ReadyUnknown}, Window: &judge.Window{Class: judge.Derived}},
-			judge.Result{Name: judge.NoExecuteTainted, Node: "c-worker2", Expected: true, Verdict: judge.Pass, After: &judge.After{Name: judge.LeaseStalled}, Window: &judge.Window{Class: judge.Derived}})
+			judge.Result{Name: judge.NoScheduleTainted, Node: "c-worker2", Expected: true, Verdict: judge.Fail,
+				After: &judge.After{Name: judge.ReadyUnknown}, Window: &judge.Window{Class: judge.Derived}},
+			judge.Result{Name: judge.NoExecuteTainted, Node: "c-worker2", Expected: true, Verdict: judge.Pass,
+				After: &judge.After{Name: judge.LeaseStalled}, Window: &judge.Window{Class: judge.Derived}})
 	}
 	if tab := New("", arm("A", "8s", 8.1, 8.2, 8.3, 8.5, 8.6, 8.7), b); len(tab.Rows) != 2 {
 		t.Errorf("%d rows, want those of what was missed and of what was there", len(tab.Rows))
@@ -270,7 +278,8 @@ func TestOtherCause(t *testing.T) {
 		r.Milestones[3].After.Name = judge.ControllerLeads
 	}
 	notes := strings.Join(New("", a, b).Notes, "\n")
-	for _, want := range []string{"ReadyUnknown after LeaseStalled is in A, and not in B", "ReadyUnknown after ControllerLeads is in B, and not in A"} {
+	for _, want := range []string{"ReadyUnknown after LeaseStalled is in A, and not in B",
+		"ReadyUnknown after ControllerLeads is in B, and not in A"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no note %q in\n%s", want, notes)
 		}
@@ -296,7 +305,8 @@ func TestBy(t *testing.T) {
 	if got := strings.Join(names, ", "); got != "8s 2, 12s 2, 100s 2" {
 		t.Errorf("arms are %s", got)
 	}
-	if _, err := By("kubelet.nodeStatusUpdateFrequency", runs); err == nil || !strings.Contains(err.Error(), "nothing to compare: no two runs are the same but for kubelet.nodeStatusUpdateFrequency, which is 10s") {
+	if _, err := By("kubelet.nodeStatusUpdateFrequency", runs); err == nil ||
+		!strings.Contains(err.Error(), "nothing to compare: no two runs are the same but for kubelet.nodeStatusUpdateFrequency, which is 10s") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := By("kubelet.nonsense", runs); err == nil || !strings.Contains(err.Error(), `no run has a flag "kubelet.nonsense"`) {
@@ -324,7 +334,8 @@ func TestKnobs(t *testing.T) {
 	var got []string
 	for _, knob := range k.Knobs {
 		for _, e := range knob.Effects {
-			got = append(got, fmt.Sprintf("%s: %s after %s %s, slope %s, model %s, %v", knob.String(), e.Milestone, e.From, text(e.Delta), text(e.Slope), text(e.ModelSlope), e.Significant))
+			got = append(got, fmt.Sprintf("%s: %s after %s %s, slope %s, model %s, %v", knob.String(), e.Milestone, e.From,
+				text(e.Delta), text(e.Slope), text(e.ModelSlope), e.Significant))
 		}
 	}
 	want := []string{
@@ -335,7 +346,8 @@ func TestKnobs(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if k.Base != "node-monitor-grace-period 12s, nodeStatusUpdateFrequency 10s" || k.Runs != 6 || len(k.Notes) != 1 || !strings.Contains(k.Notes[0], "1 other sets of runs") {
+	if k.Base != "node-monitor-grace-period 12s, nodeStatusUpdateFrequency 10s" || k.Runs != 6 || len(k.Notes) != 1 ||
+		!strings.Contains(k.Notes[0], "1 other sets of runs") {
 		t.Errorf("base %q of %d runs, notes %q", k.Base, k.Runs, k.Notes)
 	}
 	if _, err := Attribute(runs[:6]); err == nil {
@@ -348,7 +360,8 @@ func TestArmsKeepTheirRuns(t *testing.T) {
 	arms := []Arm{arm("A", "8s", 8.1, 8.2), arm("B", "8s", 8.1, 8.2)}
 	arms[1].Runs[0].Outcome = judge.OutcomeContaminated
 	for range 2 {
-		if notes := strings.Join(New("", arms...).Notes, "\n"); len(arms[1].Runs) != 2 || !strings.Contains(notes, "B: 1 runs without an answer are left out") {
+		if notes := strings.Join(New("", arms...).Notes, "\n"); len(arms[1].Runs) != 2 ||
+			!strings.Contains(notes, "B: 1 runs without an answer are left out") {
 			t.Fatalf("%d runs, notes\n%s", len(arms[1].Runs), notes)
 		}
 	}

@@ -47,7 +47,8 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"one.jsonl.gz": data, "timeline.jsonl": nil, "journal.jsonl": []byte("{}\n"), "other.txt": []byte("x")} {
+	for name, content := range map[string][]byte{"one.jsonl.gz": data, "timeline.jsonl": nil, "journal.jsonl": []byte("{}\n"),
+		"other.txt": []byte("x")} {
 		if err := os.WriteFile(filepath.Join(deep, name), content, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +76,8 @@ func TestReadPipe(t *testing.T) {
 	dir := t.TempDir()
 	data, err := os.ReadFile(files[0])
 	if err == nil {
-		err = errors.Join(os.WriteFile(filepath.Join(dir, "run.jsonl.gz"), data, 0o644), syscall.Mkfifo(filepath.Join(dir, "pipe.jsonl.gz"), 0o600),
+		err = errors.Join(os.WriteFile(filepath.Join(dir, "run.jsonl.gz"), data, 0o644),
+			syscall.Mkfifo(filepath.Join(dir, "pipe.jsonl.gz"), 0o600),
 			syscall.Mkfifo(filepath.Join(dir, "timeline.jsonl"), 0o600), os.Symlink("/dev/zero", filepath.Join(dir, "zero.jsonl.gz")))
 	}
 	if err != nil {
