@@ -18,8 +18,8 @@ import (
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
-// otherwise lists recorded runs that did not pass, with their outcome.
-var otherwise = map[string]judge.Outcome{
+// knownFailures lists recorded runs that did not pass, with their outcome.
+var knownFailures = map[string]judge.Outcome{
 	// A certificate of 60 s: the kubelet rotated 6.7 s before its end, and the open
 	// connection went on with the old one until the ten-second tick, 0.3 s after it.
 	"20261129t181143z-93c5": judge.OutcomeFail,
@@ -46,7 +46,7 @@ func TestRecordedRunsAreJudgedAsBefore(t *testing.T) {
 	}
 	for _, rec := range recs {
 		run := rec.Run
-		want, listed := otherwise[run.RunID]
+		want, listed := knownFailures[run.RunID]
 		if !listed {
 			want = judge.OutcomePass
 		}

@@ -74,11 +74,12 @@ func (p *Plan) Text(out io.Writer) error {
 	for _, w := range p.Config.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
-	fmt.Fprintf(&b, "\ntakes %s to %s\n", minutes(p.Least), minutes(p.Most))
+	fmt.Fprintf(&b, "\ntakes %s to %s\n", Minutes(p.Least), Minutes(p.Most))
 	_, err := io.WriteString(out, guard(b.String()))
 	return err
 }
 
 func title(k judge.Key) string { return strings.TrimSpace(k.Name + " " + k.Subject) }
 
-func minutes(d time.Duration) string { return fmt.Sprintf("%.1f min", d.Minutes()) }
+// Minutes writes how long something takes, to a tenth of a minute.
+func Minutes(d time.Duration) string { return fmt.Sprintf("%.1f min", d.Minutes()) }

@@ -170,6 +170,11 @@ func TestFolder(t *testing.T) {
 			t.Errorf("%s: no %q in %.300s", file, want, got)
 		}
 	}
+	// A run that could not be judged has a page all the same.
+	dirty := &judge.Run{RunID: "r", Experiment: "csr-denied", Profile: "fast", Outcome: judge.OutcomeDirty, Reasons: []string{"not judged"}}
+	if err := Folder(t.TempDir(), &judge.Trace{}, dirty); err != nil {
+		t.Error(err)
+	}
 	if err := Folder(filepath.Join(dir, "nowhere"), tr, r); err == nil {
 		t.Error("no error without a folder")
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/flatline-chaos/flatline/internal/record"
+	"github.com/flatline-chaos/flatline/internal/report"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
@@ -364,7 +365,7 @@ func (p *Plan) Text(out io.Writer) error {
 	if runs == 0 {
 		b.WriteString("\nnothing is missing\n")
 	} else {
-		fmt.Fprintf(&b, "\n%d runs to make on %s: %s to %s\n", runs, clusters(len(p.groups())), minutes(least), minutes(most))
+		fmt.Fprintf(&b, "\n%d runs to make on %s: %s to %s\n", runs, clusters(len(p.groups())), report.Minutes(least), report.Minutes(most))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -386,5 +387,3 @@ func clusters(n int) string {
 	}
 	return fmt.Sprintf("%d clusters", n)
 }
-
-func minutes(d time.Duration) string { return fmt.Sprintf("%.0f min", d.Minutes()) }

@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"internal/safely":  {},
 	"internal/record":  {"internal/safely", "pkg/judge", "pkg/timeline"},
 	"internal/report":  {"internal/claims", "internal/compare", "internal/safely", "pkg/judge", "pkg/timeline"},
-	"internal/sweep":   {"internal/record", "pkg/chaos", "pkg/cluster", "pkg/judge"},
+	"internal/sweep":   {"internal/record", "internal/report", "pkg/chaos", "pkg/cluster", "pkg/judge"},
 	"pkg/chaos":        {"internal/record", "internal/safely", "pkg/cluster", "pkg/judge", "pkg/observe", "pkg/timeline"},
 	"pkg/cluster":      {},
 	"pkg/judge":        {"pkg/timeline"},
