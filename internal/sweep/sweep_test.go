@@ -385,3 +385,24 @@ func TestGroups(t *testing.T) {
 		t.Errorf("the cluster is made with %v", flags)
 	}
 }
+
+// Runs on record that name the statements they answer, a field of old, count as before.
+func TestRecordsWithAnswersCount(t *testing.T) {
+	exp, err := chaos.Load(experiments.FS, "csr-refused", "fast")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recs, err := record.Read([]string{"../../docs/evidence/csr-refused-fast"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := 0
+	for _, rec := range recs {
+		if strings.Contains(string(rec.Experiment), `"answers":[`) {
+			old++
+		}
+	}
+	if p := planOf(t, &Sweep{Experiment: exp, Count: 1}, recs...); old == 0 || len(p.Arms[0].Runs) != len(recs) {
+		t.Errorf("of %d runs, %d with answers, %d count", len(recs), old, len(p.Arms[0].Runs))
+	}
+}

@@ -49,7 +49,6 @@ type Metadata struct {
 // defaults; a profile overlays other timers, by the rules of a JSON merge patch.
 type Spec struct {
 	Description string              `json:"description"`
-	Answers     []string            `json:"answers,omitempty"`
 	Cluster     ClusterSpec         `json:"cluster"`
 	Canaries    Canaries            `json:"canaries"`
 	Target      TargetSpec          `json:"target"`

@@ -125,7 +125,6 @@ kind: Experiment
 metadata: {name: small, labels: {tier: smoke}}
 spec:
   description: Nothing in particular.
-  answers: [C01, C02]
   cluster:
     workers: 3
     flags:
@@ -169,7 +168,7 @@ func TestParse(t *testing.T) {
 		APIVersion: "flatline.dev/v1alpha1", Kind: "Experiment", Profile: "default",
 		Metadata: Metadata{Name: "small", Labels: map[string]string{"tier": "smoke"}},
 		Spec: Spec{
-			Description: "Nothing in particular.", Answers: []string{"C01", "C02"},
+			Description: "Nothing in particular.",
 			Cluster: ClusterSpec{Workers: 3, Flags: map[string]map[string]Value{
 				"kube-controller-manager": {"cluster-signing-duration": "3m", "v": "4", "node-eviction-rate": "0.1"},
 				"kubelet":                 {"serializeImagePulls": "false", "enforceNodeAllocatable": "[pods]", "imageGCHighThresholdPercent": "85"},
@@ -228,8 +227,8 @@ func TestProfiles(t *testing.T) {
 			s.Hold, s.Cluster.Workers, s.Target.Count = seconds(2)[0], 5, 1
 			s.Cluster.Flags["kube-controller-manager"]["v"] = "2"
 		}},
-		{"lists are replaced", "{answers: [C03], never: [], expect: [{milestone: ReadyUnknown}]}", func(s *Spec) {
-			s.Answers, s.Never, s.Expect = []string{"C03"}, []judge.Expectation{}, []judge.Expectation{{Milestone: "ReadyUnknown"}}
+		{"lists are replaced", "{never: [], expect: [{milestone: ReadyUnknown}]}", func(s *Spec) {
+			s.Never, s.Expect = []judge.Expectation{}, []judge.Expectation{{Milestone: "ReadyUnknown"}}
 		}},
 		{"subjects follow the tolerations", "{canaries: {tolerations: [5s]}, expect: [{milestone: PodEvicted}]}", func(s *Spec) {
 			s.Canaries.Tolerations = seconds(5)
