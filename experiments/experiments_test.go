@@ -2,11 +2,14 @@ package experiments_test
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -14,6 +17,8 @@ import (
 	"github.com/flatline-chaos/flatline/experiments"
 	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/chaos"
+	"github.com/flatline-chaos/flatline/pkg/cluster"
+	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
 // What an experiment comes to in a profile is the same to the byte, however its file says
@@ -40,13 +45,13 @@ func TestResolvedTheSameToTheByte(t *testing.T) {
 	golden.Lines(t, "testdata/resolved.sha256", b.String())
 }
 
-// Every experiment loads in every profile it has.
+// Every experiment loads in every profile it has, can fail, and can be read.
 func TestShipped(t *testing.T) {
 	names, err := chaos.Names(experiments.FS)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(names, "control") || !slices.Contains(names, "csr-denied") {
+	if !slices.Contains(names, "control") || !slices.Contains(names, "csr-denied") || slices.Contains(names, "defaults") {
 		t.Fatalf("experiments %q", names)
 	}
 	for _, name := range names {
@@ -54,25 +59,19 @@ func TestShipped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var file struct {
-			Metadata struct{ Labels map[string]string }
-			Spec     struct {
-				Fault    struct{ Type string }
-				Profiles map[string]json.RawMessage
-			}
+		if n := bytes.Count(data, []byte("\n")); n > mostLines {
+			t.Errorf("%s.yaml has %d lines: what it shares with others belongs in defaults.yaml or groups.yaml", name, n)
 		}
+		var file chaos.File
 		if err := yaml.Unmarshal(data, &file); err != nil {
 			t.Fatal(err)
 		}
-		// Suites select by this label; a copied file keeps that of its model.
-		if file.Metadata.Labels["fault"] != file.Spec.Fault.Type {
-			t.Errorf("%s: label fault is %q, the fault is %q", name, file.Metadata.Labels["fault"], file.Spec.Fault.Type)
-		}
-		if _, ok := file.Spec.Profiles["fast"]; !ok {
-			t.Fatalf("%s has no profile fast", name)
-		}
-		file.Spec.Profiles[chaos.DefaultProfile] = nil
 		for profile := range file.Spec.Profiles {
+			if _, err := chaos.Load(experiments.FS, name, profile); err != nil {
+				t.Errorf("profile %s: %v", profile, err)
+			}
+		}
+		for _, profile := range []string{chaos.DefaultProfile, "fast"} {
 			e, err := chaos.Load(experiments.FS, name, profile)
 			if err != nil {
 				t.Errorf("profile %s: %v", profile, err)
@@ -83,4 +82,53 @@ func TestShipped(t *testing.T) {
 			}
 		}
 	}
+}
+
+// mostLines is how long an experiment's file may be.
+const mostLines = 20
+
+// The table of experiments in the README is printed from the files.
+func TestREADME(t *testing.T) {
+	names, err := chaos.Names(experiments.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	b.WriteString("\n| name | what happens | expected outcome | tier, scope | minutes: fast | default |\n|---|---|---|---|---|---|\n")
+	for _, name := range names {
+		exp, err := chaos.Load(experiments.FS, name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		outcome := cmp.Or(exp.Spec.Outcome, judge.OutcomePass)
+		fmt.Fprintf(&b, "| [%s](%s.yaml) | %s | %s | %s, %s | %s | %s |\n", name, name, exp.Spec.Description, outcome,
+			exp.Metadata.Labels["tier"], exp.Metadata.Labels["scope"], minutes(t, name, "fast"), minutes(t, name, ""))
+	}
+	b.WriteString("\n")
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- printed from the files: go test ./experiments -update -->\n", "<!-- end -->\n"
+	head, rest, ok := strings.Cut(string(readme), begin)
+	_, tail, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		t.Fatalf("README.md has no place for the table: %q to %q", begin, end)
+	}
+	golden.Lines(t, "README.md", head+begin+b.String()+end+tail)
+}
+
+// minutes bounds how long a run takes.
+func minutes(t *testing.T, name, profile string) string {
+	t.Helper()
+	exp, err := chaos.Load(experiments.FS, name, profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := chaos.PlanFor(exp, cluster.KnownVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, most := p.OnOwnCluster()
+	return fmt.Sprintf("%.0f to %.0f", least.Minutes(), most.Minutes())
 }

@@ -179,10 +179,10 @@ func TestKillTest(t *testing.T) {
 	h := newHost(t)
 	h.clone(runs, "hack/kill-test")
 	h.write("bin/docker", wellCluster)
-	h.write("repo/experiments/a.yaml", "spec:\n  fault:\n    type: a\n  profiles:\n    fast:\n")
-	h.write("repo/experiments/b.yaml", "spec:\n  fault:\n    type: b\n  profiles:\n    fast:\n")
-	h.write("repo/experiments/none.yaml", "spec:\n  fault: {type: none}\n  profiles:\n    fast:\n")
-	h.write("repo/experiments/slow.yaml", "spec:\n  fault:\n    type: a\n")
+	h.write("repo/experiments/a.yaml", "spec:\n  fault: {type: a}\n")
+	h.write("repo/experiments/b.yaml", "spec:\n  fault: {type: b}\n")
+	h.write("repo/experiments/none.yaml", "spec:\n  fault: {type: none}\n")
+	h.write("repo/experiments/defaults.yaml", "spec:\n  cluster: {workers: 2}\n")
 	if out, err := exec.Command("mkfifo", h.path("end")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

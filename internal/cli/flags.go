@@ -95,7 +95,7 @@ func load(name, profile string) (*chaos.Experiment, error) {
 	if err != nil {
 		return nil, &chaos.InvalidError{Text: err.Error()}
 	}
-	return chaos.Parse(name, data, profile)
+	return chaos.Parse(experiments.FS, name, data, profile)
 }
 
 // loadWith finds an experiment and sets flags of its cluster.

@@ -9,11 +9,8 @@ package chaos
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"path"
 	"reflect"
 	"regexp"
 	"slices"
@@ -21,9 +18,7 @@ import (
 	"strings"
 	"time"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
@@ -39,14 +34,23 @@ type Experiment struct {
 	Spec       Spec     `json:"spec"`
 }
 
+// YAML is the experiment as a file that Parse reads back as it is.
+func (e *Experiment) YAML() ([]byte, error) {
+	text, err := yaml.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("writing experiment %s: %w", e.Metadata.Name, err)
+	}
+	return text, nil
+}
+
 // Metadata names an experiment. Labels select it in suites: fault, tier, scope.
 type Metadata struct {
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// A Spec is what an experiment does and what must come of it. It states real
-// defaults; a profile overlays other timers, by the rules of a JSON merge patch.
+// A Spec is what an experiment does and what must come of it, with nothing left to be
+// looked up elsewhere.
 type Spec struct {
 	Description string              `json:"description"`
 	Cluster     ClusterSpec         `json:"cluster"`
@@ -58,8 +62,7 @@ type Spec struct {
 	Never       []judge.Expectation `json:"never,omitempty"`
 	// Outcome is what a run comes to where that is not pass: "not-injected" where an
 	// experiment shows that a fault has no effect.
-	Outcome  judge.Outcome              `json:"outcome,omitempty"`
-	Profiles map[string]json.RawMessage `json:"profiles,omitempty"`
+	Outcome judge.Outcome `json:"outcome,omitempty"`
 }
 
 // A ClusterSpec says what cluster is needed.
@@ -173,76 +176,6 @@ func invalid(format string, args ...any) error {
 	return &InvalidError{strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")}
 }
 
-// Names lists the experiments in a folder.
-func Names(fsys fs.FS) ([]string, error) {
-	files, err := fs.Glob(fsys, "*.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("listing experiments: %w", err)
-	}
-	for i, f := range files {
-		files[i] = strings.TrimSuffix(f, ".yaml")
-	}
-	slices.Sort(files) // "-" comes before "."
-	return files, nil
-}
-
-// Load reads the experiment of a name from a folder and applies a profile. Every
-// error about the input is an *InvalidError.
-func Load(fsys fs.FS, name, profile string) (*Experiment, error) {
-	file := name + ".yaml"
-	data, err := fs.ReadFile(fsys, file)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
-		names, lerr := Names(fsys)
-		if lerr != nil {
-			return nil, lerr
-		}
-		return nil, invalid("there is no experiment %q; %s", name, nearest(name, names))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("loading experiment %s: %w", name, err)
-	}
-	return Parse(file, data, profile)
-}
-
-// MaxFile is how many bytes an experiment's file may have; the longest of flatline's has 4 kB.
-const MaxFile = 1 << 20
-
-// Parse reads an experiment and applies a profile. file is for messages; the base
-// of its name must be the experiment's name.
-func Parse(file string, data []byte, profile string) (*Experiment, error) {
-	if len(data) > MaxFile {
-		return nil, invalid("%s: it has more than %d bytes", file, MaxFile)
-	}
-	if n := secondDocument(data); n > 0 {
-		return nil, invalid("%s: line %d: another document begins here; a file holds one experiment", file, n)
-	}
-	js, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return nil, invalid("%s: %s", file, yamlProblem(err))
-	}
-	var e Experiment
-	if err := strict(js, &e); err != nil {
-		return nil, invalid("%s: %s", file, err)
-	}
-	errs := e.validate()
-	if e.Profile != "" {
-		errs = append(errs, field.Forbidden(field.NewPath("profile"), "it is chosen when the experiment is run; spec.profiles holds those to choose from"))
-	}
-	if want := strings.TrimSuffix(path.Base(file), ".yaml"); e.Metadata.Name != want {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), e.Metadata.Name, "must be the name of the file, "+strconv.Quote(want)))
-	}
-	errs = append(errs, validateName(field.NewPath("metadata", "name"), e.Metadata.Name)...)
-	if len(errs) > 0 {
-		return nil, invalid("%s: %s", file, errs[0].Error())
-	}
-	if err := applyProfile(&e, js, profile); err != nil {
-		return nil, invalid("%s: %s", file, err)
-	}
-	e.Spec.Expect = eachToleration(e.Spec.Expect, e.Spec.Canaries)
-	e.Spec.Fault.Effect = kinds()[e.Spec.Fault.Type].Effects[e.Spec.Fault.Trigger]
-	return &e, nil
-}
-
 // maxName is how long the name of an experiment may be: with a run's id it becomes the name of
 // a folder, and stands in that of a benchmark.
 const maxName = 40
@@ -261,216 +194,14 @@ func validateName(p *field.Path, name string) field.ErrorList {
 	return nil
 }
 
-// applyProfile overlays one profile on the spec. Every profile is tried, so that
-// a mistake in one is found whichever is asked for.
-func applyProfile(e *Experiment, js []byte, profile string) error {
-	if profile == "" {
-		profile = DefaultProfile
-	}
-	profiles := e.Spec.Profiles
-	names := append(slices.Sorted(maps.Keys(profiles)), DefaultProfile)
-	if !slices.Contains(names, profile) {
-		return fmt.Errorf("there is no profile %q; %s", profile, nearest(profile, names))
-	}
-	var chosen Experiment
-	for _, name := range names[:len(profiles)] {
-		overlay := profiles[name]
-		if !timeline.IsName(name) {
-			return fmt.Errorf("spec.profiles: %q is no name of a profile: %s", name, timeline.NameRule)
-		}
-		at := "spec.profiles." + name
-		if name == DefaultProfile {
-			return fmt.Errorf("%s: the default profile is the experiment as it stands", at)
-		}
-		if !bytes.HasPrefix(overlay, []byte("{")) {
-			return fmt.Errorf("%s: a mapping belongs here, such as {hold: 10s}", at)
-		}
-		values, err := jsonpatch.MergePatch([]byte("{}"), overlay) // without the nulls, which delete
-		if err != nil {
-			return fmt.Errorf("%s: %w", at, err)
-		}
-		var probe Spec
-		if err := strict(values, &probe); err != nil {
-			return fmt.Errorf("%s.%w", at, err)
-		}
-		if probe.Profiles != nil {
-			return fmt.Errorf("%s.profiles: a profile has no profiles", at)
-		}
-		patch, err := json.Marshal(map[string]any{"spec": overlay})
-		if err != nil {
-			return err
-		}
-		merged, err := jsonpatch.MergePatch(js, patch)
-		if err != nil {
-			return fmt.Errorf("%s: %w", at, err)
-		}
-		var m Experiment
-		if err := strict(merged, &m); err != nil {
-			return fmt.Errorf("%s: %w", at, err)
-		}
-		if errs := m.validate(); len(errs) > 0 {
-			// What the profile sets is found there; what it leaves, in the experiment.
-			inSpec := strings.TrimPrefix(errs[0].Error(), "spec.")
-			var set map[string]json.RawMessage
-			_ = json.Unmarshal(values, &set)
-			if _, ok := set[inSpec[:strings.IndexAny(inSpec, ".[:")]]; ok {
-				return fmt.Errorf("%s.%s", at, inSpec)
-			}
-			return fmt.Errorf("%s: with this profile spec.%s", at, inSpec)
-		}
-		if name == profile {
-			chosen = m
-		}
-	}
-	if profile != DefaultProfile {
-		*e = chosen
-	}
-	e.Profile, e.Spec.Profiles = profile, nil
-	return nil
-}
-
-// strict decodes JSON and refuses unknown and duplicate keys and wrong types. The
-// error is one line that begins with the path of the field.
-func strict(js []byte, into any) error {
-	problems, err := kjson.UnmarshalStrict(js, into)
-	if err == nil && len(problems) > 0 {
-		err = problems[0]
-	}
-	if err == nil {
-		return nil
-	}
-	var typeErr *json.UnmarshalTypeError
-	if errors.As(err, &typeErr) {
-		at := wrongAt(js, reflect.TypeOf(into).Elem())
-		if at == "" {
-			at = "the whole file"
-		}
-		if t := typeErr.Type; t == reflect.TypeFor[Value]() || t == reflect.TypeFor[judge.Duration]() {
-			return fmt.Errorf("%s: %s", at, typeErr.Value)
-		}
-		value := "a " + strings.NewReplacer("array", "list", "object", "mapping").Replace(typeErr.Value)
-		return fmt.Errorf("%s: %s where %s belongs", at, value, kindName(typeErr.Type.Kind().String()))
-	}
-	text := strings.TrimPrefix(err.Error(), "json: ")
-	if unknown, ok := strings.CutPrefix(text, "unknown field "); ok {
-		p, _ := strconv.Unquote(unknown)
-		known := fieldsBeside(p, reflect.TypeOf(into).Elem())
-		return fmt.Errorf("%s: no such field; %s", p, nearest(p[strings.LastIndex(p, ".")+1:], known))
-	}
-	return errors.New(text)
-}
-
-// wrongAt is the path of the first value that does not fit a type. The decoder's
-// own leaves out the indices of lists and the keys of maps.
-func wrongAt(js []byte, t reflect.Type) string {
-	var list []json.RawMessage
-	var mapping map[string]json.RawMessage
-	inside := func(name string, js []byte, t reflect.Type) string {
-		if json.Unmarshal(js, reflect.New(t).Interface()) == nil {
-			return ""
-		}
-		below := wrongAt(js, t)
-		if below != "" && below[0] != '[' {
-			below = "." + below
-		}
-		return name + below
-	}
-	switch {
-	case t.Kind() == reflect.Pointer:
-		return wrongAt(js, t.Elem())
-	case t.Kind() == reflect.Slice && json.Unmarshal(js, &list) == nil:
-		for i, item := range list {
-			if at := inside(fmt.Sprintf("[%d]", i), item, t.Elem()); at != "" {
-				return at
-			}
-		}
-	case t.Kind() == reflect.Map && json.Unmarshal(js, &mapping) == nil:
-		for _, key := range slices.Sorted(maps.Keys(mapping)) {
-			if at := inside(key, mapping[key], t.Elem()); at != "" {
-				return at
-			}
-		}
-	case t.Kind() == reflect.Struct && json.Unmarshal(js, &mapping) == nil:
-		// In the order of the file as JSON, which is the decoder's.
-		for _, key := range slices.Sorted(maps.Keys(mapping)) {
-			for f := range t.Fields() {
-				if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == key {
-					if at := inside(key, mapping[key], f.Type); at != "" {
-						return at
-					}
-				}
-			}
-		}
-	}
-	return ""
-}
-
-// fieldsBeside are the fields of the mapping that holds the last name of a path.
-func fieldsBeside(path string, t reflect.Type) []string {
-	var known []string
-	for name := range strings.SplitSeq(path, ".") {
-		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
-			t = t.Elem()
-		}
-		if t.Kind() != reflect.Struct {
-			break // a name with a dot in it
-		}
-		known = nil
-		name, _, _ = strings.Cut(name, "[")
-		below := reflect.TypeFor[string]()
-		for f := range t.Fields() {
-			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			known = append(known, key)
-			if key == name {
-				below = f.Type
-			}
-		}
-		t = below
-	}
-	return known
-}
-
-func kindName(kind string) string {
-	switch kind {
-	case "struct", "map":
-		return "a mapping"
-	case "slice":
-		return "a list"
-	case "int":
-		return "a whole number"
-	case "bool":
-		return "true or false"
-	}
-	return "a " + kind
-}
-
-// secondDocument is the number of the line that begins another YAML document, 0
-// if there is none. The decoder would ignore what follows.
-func secondDocument(data []byte) int {
-	content := false
-	n := 0
-	for line := range bytes.Lines(data) {
-		n++
-		f := bytes.Fields(line)
-		marker := len(f) > 0 && string(f[0]) == "---" && line[0] == '-'
-		if marker && content {
-			return n
-		}
-		content = content || len(f) > 0 && !marker && f[0][0] != '#' && line[0] != '%'
-	}
-	return 0
-}
-
-// yamlProblem takes the wrapping off a YAML error: "line 4: key "x" already set".
-func yamlProblem(err error) string {
-	s := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-	s = strings.TrimPrefix(s, "yaml: ")
-	s = strings.TrimPrefix(s, "unmarshal errors:\n")
-	return strings.Join(strings.Fields(s), " ")
-}
-
-// validate checks what types cannot say. All errors are found; the first is told.
+// validate checks a resolved experiment.
 func (e *Experiment) validate() field.ErrorList {
+	spec := field.NewPath("spec")
+	return e.check(placedIn(spec.Child("expect"), e.Spec.Expect), placedIn(spec.Child("never"), e.Spec.Never))
+}
+
+// check checks what types cannot say. All errors are found; the first is told.
+func (e *Experiment) check(expect, never []placed) field.ErrorList {
 	var errs field.ErrorList
 	root := field.NewPath("spec")
 	if e.APIVersion != judge.APIVersion {
@@ -512,8 +243,8 @@ func (e *Experiment) validate() field.ErrorList {
 		}
 	}
 	errs = append(errs, s.Fault.validate(root.Child("fault"))...)
-	errs = append(errs, validateExpectations(root.Child("expect"), s.Expect, s.Canaries)...)
-	errs = append(errs, validateExpectations(root.Child("never"), s.Never, s.Canaries)...)
+	errs = append(errs, validateExpectations(expect, s.Canaries)...)
+	errs = append(errs, validateExpectations(never, s.Canaries)...)
 	if s.Outcome != "" && s.Outcome != judge.OutcomeNotInjected {
 		errs = append(errs, field.NotSupported(root.Child("outcome"), s.Outcome, []judge.Outcome{judge.OutcomeNotInjected}))
 	}
@@ -535,9 +266,6 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 			return append(errs, field.Required(p.Child("type"), "what is broken; none breaks nothing"))
 		}
 		return append(errs, field.Invalid(p.Child("type"), f.Type, "there is no such fault; "+nearest(f.Type, known)))
-	}
-	if f.Effect != "" {
-		errs = append(errs, field.Forbidden(p.Child("effect"), "it follows from type and trigger"))
 	}
 	effect, ok := kind.Effects[f.Trigger]
 	if triggers := slices.Sorted(maps.Keys(kind.Effects)); len(triggers) > 0 && !ok && triggers[0] != "" {
@@ -603,10 +331,10 @@ func (c *Certificate) validate(p *field.Path) field.ErrorList {
 	return nil
 }
 
-func validateExpectations(p *field.Path, xs []judge.Expectation, canaries Canaries) field.ErrorList {
+func validateExpectations(xs []placed, canaries Canaries) field.ErrorList {
 	var errs field.ErrorList
-	for i, x := range xs {
-		at := p.Index(i)
+	for _, x := range xs {
+		at := x.at
 		if !slices.Contains(judge.Names(), x.Milestone) {
 			errs = append(errs, field.Invalid(at.Child("milestone"), x.Milestone, nearest(x.Milestone, judge.Names())))
 		}
@@ -670,50 +398,6 @@ func eachToleration(xs []judge.Expectation, c Canaries) []judge.Expectation {
 		}
 	}
 	return out
-}
-
-// nearest says which of the known names are closest to a wrong one.
-func nearest(name string, known []string) string {
-	if len(known) <= 3 {
-		return "there is only " + strings.Join(known, ", ")
-	}
-	type scored struct {
-		name string
-		d    int
-	}
-	var all []scored
-	for _, k := range known {
-		all = append(all, scored{k, distance(strings.ToLower(name), strings.ToLower(k))})
-	}
-	slices.SortStableFunc(all, func(a, b scored) int { return a.d - b.d })
-	var best []string
-	for _, s := range all[:min(3, len(all))] {
-		if len(best) == 0 || s.d <= all[0].d+2 {
-			best = append(best, s.name)
-		}
-	}
-	return "nearest: " + strings.Join(best, ", ")
-}
-
-// distance is the number of characters to insert, delete or replace.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // flags returns the flags in the form that package cluster takes.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/flatline-chaos/flatline/internal/golden"
+	"github.com/flatline-chaos/flatline/experiments"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
@@ -144,7 +145,7 @@ spec:
 
 func parse(t *testing.T, yaml, profile string) *Experiment {
 	t.Helper()
-	e, err := Parse("small.yaml", []byte(yaml), profile)
+	e, err := Parse(nil, "small.yaml", []byte(yaml), profile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestParse(t *testing.T) {
 	}
 	want := &Experiment{
 		APIVersion: "flatline.dev/v1alpha1", Kind: "Experiment", Profile: "default",
-		Metadata: Metadata{Name: "small", Labels: map[string]string{"tier": "smoke"}},
+		Metadata: Metadata{Name: "small", Labels: map[string]string{"fault": "csr-denied", "tier": "smoke"}},
 		Spec: Spec{
 			Description: "Nothing in particular.",
 			Cluster: ClusterSpec{Workers: 3, Flags: map[string]map[string]Value{
@@ -195,7 +196,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Parse("small.yaml", bytes.Replace(js, []byte(`"profile":"default",`), nil, 1), "")
+	again, err := Parse(nil, "small.yaml", js, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,8 +212,8 @@ func same(t *testing.T, got, want any) {
 	}
 }
 
-// A profile is a JSON merge patch: mappings are merged, all else is replaced, and
-// null deletes.
+// A profile is laid over the experiment: mappings are merged, null deletes, all else is
+// replaced, a certificate too. A list of milestones may be changed instead.
 func TestProfiles(t *testing.T) {
 	for _, tc := range []struct {
 		name, overlay string
@@ -228,14 +229,24 @@ func TestProfiles(t *testing.T) {
 			s.Cluster.Flags["kube-controller-manager"]["v"] = "2"
 		}},
 		{"lists are replaced", "{never: [], expect: [{milestone: ReadyUnknown}]}", func(s *Spec) {
-			s.Never, s.Expect = []judge.Expectation{}, []judge.Expectation{{Milestone: "ReadyUnknown"}}
+			s.Never, s.Expect = nil, []judge.Expectation{{Milestone: "ReadyUnknown"}}
 		}},
 		{"subjects follow the tolerations", "{canaries: {tolerations: [5s]}, expect: [{milestone: PodEvicted}]}", func(s *Spec) {
 			s.Canaries.Tolerations = seconds(5)
 			s.Expect = []judge.Expectation{{Milestone: "PodEvicted", Subject: "5s"}}
 		}},
-		{"null deletes a field", "{fault: {certificate: {from: null, mint: 40s}}}", func(s *Spec) {
+		{"a certificate is replaced whole", "{fault: {certificate: {mint: 40s}}}", func(s *Spec) {
 			s.Fault.Certificate = &Certificate{Mint: seconds(40)[0]}
+		}},
+		{"a certificate as files had it once", "{fault: {certificate: {from: null, mint: 40s}}}", func(s *Spec) {
+			s.Fault.Certificate = &Certificate{Mint: seconds(40)[0]}
+		}},
+		{"names are milestones", "{expect: [ReadyUnknown, {milestone: CSRRepeated, subject: \"2\"}]}", func(s *Spec) {
+			s.Expect = []judge.Expectation{{Milestone: "ReadyUnknown"}, {Milestone: "CSRRepeated", Subject: "2"}}
+		}},
+		{"a list is changed", "{expect: {remove: [{milestone: ReplacementReady, subject: 30s}, ReplacementReady, {milestone: PodEvicted}], add: [LeaseStalled]}, never: {remove: [PodEvicted]}}", func(s *Spec) {
+			s.Expect = []judge.Expectation{{Milestone: "ReadyUnknown"}, {Milestone: "LeaseStalled"}}
+			s.Never = s.Never[:1]
 		}},
 		{"null deletes a duration", "{hold: null}", func(s *Spec) { s.Hold = 0 }},
 		{"null deletes a flag", "{cluster: {flags: {kube-controller-manager: {v: null}}}}", func(s *Spec) {
@@ -251,6 +262,106 @@ func TestProfiles(t *testing.T) {
 			tc.change(&want.Spec)
 			same(t, parse(t, yaml, "it"), want)
 		})
+	}
+}
+
+// A folder of experiments that share defaults and groups.
+func folder(experiment string) fstest.MapFS {
+	return fstest.MapFS{
+		"x.yaml": {Data: []byte(experiment)},
+		"defaults.yaml": {Data: []byte(`apiVersion: flatline.dev/v1alpha1
+kind: Experiment
+spec:
+  cluster: {workers: 2}
+  canaries: {tolerations: [0s, 30s]}
+  target: {role: worker, count: 1}
+  profiles: {fast: {canaries: {tolerations: [0s, 5s]}, cluster: {flags: {kubelet: {nodeLeaseDurationSeconds: 8}}}}}
+`)},
+		"groups.yaml": {Data: []byte("node-lost: [ReadyUnknown, PodEvicted]\ntainted: [{milestone: NotReadyTainted, subject: NoSchedule}]\n")},
+	}
+}
+
+// What a file leaves out is that of its folder; null has no value in any profile.
+func TestDefaultsAndGroups(t *testing.T) {
+	const head = "metadata: {name: x}\nspec:\n  description: Nothing.\n  fault: {type: kubelet-stopped}\n"
+	for _, tc := range []struct {
+		name, rest, profile, want string
+	}{
+		{"default", "", "", `{"description":"Nothing.","cluster":{"workers":2},"canaries":{"tolerations":["0s","30s"]},"target":{"role":"worker","count":1},"fault":{"type":"kubelet-stopped","effect":"silent"}}`},
+		{"fast", "  target: {count: 2}\n  cluster: {workers: 3}\n", "fast", `{"description":"Nothing.","cluster":{"workers":3,"flags":{"kubelet":{"nodeLeaseDurationSeconds":"8"}}},"canaries":{"tolerations":["0s","5s"]},"target":{"role":"worker","count":2},"fault":{"type":"kubelet-stopped","effect":"silent"}}`},
+		{"no canaries", "  canaries: null\n", "fast", `{"description":"Nothing.","cluster":{"workers":2,"flags":{"kubelet":{"nodeLeaseDurationSeconds":"8"}}},"canaries":{},"target":{"role":"worker","count":1},"fault":{"type":"kubelet-stopped","effect":"silent"}}`},
+		{"a profile over that of the defaults", "  profiles: {fast: {hold: 3s, cluster: {flags: {kubelet: null}}}}\n", "fast", `{"description":"Nothing.","cluster":{"workers":2},"canaries":{"tolerations":["0s","5s"]},"target":{"role":"worker","count":1},"fault":{"type":"kubelet-stopped","effect":"silent"},"hold":"3s"}`},
+		{"groups", "  expect: [node-lost]\n  profiles: {fast: {expect: {remove: [node-lost], add: [tainted]}}}\n", "fast", `{"description":"Nothing.","cluster":{"workers":2,"flags":{"kubelet":{"nodeLeaseDurationSeconds":"8"}}},"canaries":{"tolerations":["0s","5s"]},"target":{"role":"worker","count":1},"fault":{"type":"kubelet-stopped","effect":"silent"},"expect":[{"milestone":"NotReadyTainted","subject":"NoSchedule"}]}`},
+		{"no such profile", "  profiles: {fast: null}\n", "fast", `x.yaml: there is no profile "fast"; there is only default`},
+		{"unknown group", "  expect: [node-lots]\n", "", `x.yaml: spec.expect[0]: Invalid value: "node-lots": there is no such milestone or group; nearest: node-lost`},
+		{"member without canaries", "  canaries: null\n  expect: [ReadyTrue, node-lost]\n", "", `x.yaml: spec.expect[1][node-lost].milestone: Invalid value: "PodEvicted": there is no canary for it in spec.canaries.tolerations`},
+		{"nothing to remove", "  canaries: {daemonSet: null}\n", "", `x.yaml: spec.canaries.daemonSet: null removes a default, and it has none: leave it out`},
+		{"only with the profile of the defaults", "  expect: [{milestone: PodEvicted, subject: 30s}]\n", "", `{"description":"Nothing.","cluster":{"workers":2},"canaries":{"tolerations":["0s","30s"]},"target":{"role":"worker","count":1},"fault":{"type":"kubelet-stopped","effect":"silent"},"expect":[{"milestone":"PodEvicted","subject":"30s"}]}`},
+		{"not with the profile of the defaults", "  expect: [{milestone: PodEvicted, subject: 30s}]\n", "fast", `x.yaml: with profile fast of defaults.yaml: spec.expect[0].subject: Unsupported value: "30s": supported values: "0s", "5s"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e, err := Load(folder(head+tc.rest), "x", tc.profile)
+			if err != nil {
+				if got := oneLine(t, "x", err); got != tc.want {
+					t.Errorf("error %s, want %s", got, tc.want)
+				}
+				return
+			}
+			if js, err := json.Marshal(e.Spec); err != nil || string(js) != tc.want {
+				t.Errorf("got %v\n%s, want\n%s", err, js, tc.want)
+			}
+		})
+	}
+}
+
+// A mistake in a shared file names that file.
+func TestBadDefaultsAndGroups(t *testing.T) {
+	for _, tc := range []struct{ file, text, want string }{
+		{"defaults.yaml", "spec: {cluster: {worker: 2}}", "defaults.yaml: spec.cluster.worker: no such field; there is only workers, flags"},
+		{"defaults.yaml", "metadata: {name: x}", "defaults.yaml: metadata, profile and expectations belong to an experiment"},
+		{"defaults.yaml", "a: [", "defaults.yaml: line 1: did not find expected node content"},
+		{"groups.yaml", "node-lost: [ReadyUnknwon]", `groups.yaml: node-lost[0]: Invalid value: "ReadyUnknwon": there is no such milestone or group; nearest: ReadyUnknown`},
+		{"groups.yaml", "Lost: [ReadyUnknown]", `groups.yaml: "Lost" is no name of a group: lowercase letters, digits and dashes between them, at most 63`},
+		{"groups.yaml", "a: [ReadyUnknown]\nb: [a]", `groups.yaml: b[0]: Invalid value: "a": there is no such milestone or group; nearest: PodsBack, ReadyTrue, CSRCreated`},
+		{"groups.yaml", "a: ReadyUnknown", "groups.yaml: a: a string where a list belongs"},
+	} {
+		fsys := folder("")
+		fsys[tc.file] = &fstest.MapFile{Data: []byte(tc.text)}
+		if _, err := Load(fsys, "x", ""); err == nil || oneLine(t, tc.file, err) != tc.want {
+			t.Errorf("error %v, want %s", err, tc.want)
+		}
+	}
+}
+
+// A resolved experiment is whole: it is read back as it is, in its own profile alone.
+func TestResolvedIsReadBack(t *testing.T) {
+	names, err := Names(experiments.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		for _, profile := range []string{DefaultProfile, "fast"} {
+			exp, err := Load(experiments.FS, name, profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := exp.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Parse(experiments.FS, name+".yaml", text, "")
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, text)
+			}
+			same(t, again, exp)
+			if _, err := Parse(experiments.FS, name+".yaml", text, profile); err != nil {
+				t.Error(err)
+			}
+			want := name + `.yaml: profile: it is resolved for profile "` + profile + `"; "other" cannot be chosen any more`
+			if _, err := Parse(experiments.FS, name+".yaml", text, "other"); err == nil || err.Error() != want {
+				t.Errorf("error %v, want %s", err, want)
+			}
+		}
 	}
 }
 
@@ -281,16 +392,16 @@ func TestNamesOfExperiments(t *testing.T) {
 		"small": true, "a": true, "0-9": true, strings.Repeat("a", 40): true, strings.Repeat("a", 41): false,
 		"-a": false, "a-": false, "A": false, "a.b": false, "a_b": false, "clusters": false, "tune": false, "cluster": true,
 	} {
-		_, err := Parse(name+".yaml", []byte(strings.Replace(smallExperiment, "name: small", "name: "+name, 1)), "")
+		_, err := Parse(nil, name+".yaml", []byte(strings.Replace(smallExperiment, "name: small", "name: "+name, 1)), "")
 		if (err == nil) != ok || err != nil && !strings.HasPrefix(err.Error(), name+".yaml: metadata.name: ") {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
 	long := smallExperiment + "#" + strings.Repeat("x", MaxFile-len(smallExperiment)-1)
-	if _, err := Parse("small.yaml", []byte(long), ""); err != nil {
+	if _, err := Parse(nil, "small.yaml", []byte(long), ""); err != nil {
 		t.Error(err)
 	}
-	if _, err := Parse("small.yaml", []byte(long+"x"), ""); oneLine(t, "small", err) != "small.yaml: it has more than 1048576 bytes" {
+	if _, err := Parse(nil, "small.yaml", []byte(long+"x"), ""); oneLine(t, "small", err) != "small.yaml: it has more than 1048576 bytes" {
 		t.Errorf("error %v", err)
 	}
 	for _, id := range []string{"", "x", "20260102t030405z-beef"} { // folders that anybody may have made
@@ -316,24 +427,27 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(smallExperiment+"  profiles: {\"a\\nb\": {hold: 1}}"), "a\nb")
 	f.Fuzz(func(t *testing.T, data []byte, profile string) {
-		e, err := Parse("fuzz.yaml", data, profile)
+		e, err := Parse(experiments.FS, "fuzz.yaml", data, profile)
 		if err != nil {
 			if line := oneLine(t, "fuzz", err); !strings.HasPrefix(line, "fuzz.yaml: ") {
 				t.Errorf("the file is not named: %s", line)
 			}
 			return
 		}
-		if e.Spec.Profiles != nil || e.Metadata.Name != "fuzz" || e.Profile != cmp.Or(profile, DefaultProfile) {
+		if e.Metadata.Name != "fuzz" || e.Profile != cmp.Or(profile, e.Profile, DefaultProfile) {
 			t.Errorf("not resolved: %+v", e)
 		}
 		// What was accepted is written into the timeline and must read back.
-		e.Profile, e.Spec.Fault.Effect = "", ""
 		js, err := json.Marshal(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Parse("fuzz.yaml", js, ""); err != nil {
-			t.Errorf("%v of its own\n%s", err, js)
+		again, err := Parse(experiments.FS, "fuzz.yaml", js, "")
+		if err != nil {
+			t.Fatalf("%v of its own\n%s", err, js)
+		}
+		if same, err := json.Marshal(again); err != nil || !bytes.Equal(same, js) {
+			t.Errorf("%v: it is read back as\n%s\nand was\n%s", err, same, js)
 		}
 	})
 }

@@ -568,7 +568,7 @@ func TestWitnessOfFiles(t *testing.T) {
 func TestFileFaultsAreWhole(t *testing.T) {
 	for name, f := range fileFaults() {
 		for _, trigger := range triggers {
-			e, err := Parse(name+".yaml", []byte(strings.NewReplacer("name: small", "name: "+name, "{type: csr-denied, certificate: {from: rotation}}", fmt.Sprintf("{type: %s, trigger: %s%s}", name, trigger,
+			e, err := Parse(nil, name+".yaml", []byte(strings.NewReplacer("name: small", "name: "+name, "{type: csr-denied, certificate: {from: rotation}}", fmt.Sprintf("{type: %s, trigger: %s%s}", name, trigger,
 				map[bool]string{true: ", certificate: {from: rotation}"}[trigger == byRotation || f.effects[trigger] == judge.EffectUnstored])).Replace(smallExperiment)), "")
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
