@@ -55,7 +55,7 @@ func faultText(f chaos.FaultSpec) string {
 		text += ", made to bite by a " + f.Trigger
 	}
 	switch c := f.Certificate; {
-	case c == nil:
+	case c == chaos.Certificate{}:
 		return text
 	case c.Mint > 0 && c.Rotate == "later":
 		return fmt.Sprintf("%s, with a certificate that is valid for %s and to be rotated after 70 to 90 %% of that", text, c.Mint)

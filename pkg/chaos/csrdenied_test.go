@@ -40,7 +40,7 @@ func fakeTarget(control, worker2 observe.Node, objects ...runtime.Object) (*Targ
 	var events []timeline.Event
 	return &Target{
 		RunID: runID, Client: fake.NewClientset(objects...),
-		Spec:         FaultSpec{Type: "csr-denied", Certificate: &Certificate{From: "rotation"}},
+		Spec:         FaultSpec{Type: "csr-denied", Certificate: Certificate{From: "rotation"}},
 		ControlPlane: Node{"c1-control-plane", control},
 		Nodes:        []Node{{"c1-worker2", worker2}, {"c1-worker3", worker2}},
 		ControlNodes: []Node{{"c1-control-plane", control}, {"c1-worker", &fakeNode{}}},
@@ -283,7 +283,7 @@ func TestInject(t *testing.T) {
 	control := &fakeNode{answer: now}
 	target, events := fakeTarget(control, worker, binding(rotationRole, allNodes))
 	target.ca = testAuthority(t, newKey(t))
-	target.Spec.Certificate = &Certificate{Mint: seconds(40)[0]}
+	target.Spec.Certificate = Certificate{Mint: seconds(40)[0]}
 	f := &csrDenied{}
 	if err := f.Inject(t.Context(), target); err != nil {
 		t.Fatal(err)
@@ -313,7 +313,7 @@ func TestInject(t *testing.T) {
 
 	// With the node's own certificate the kubelet is left alone.
 	worker.scripts = nil
-	target.Spec.Certificate = &Certificate{From: "rotation"}
+	target.Spec.Certificate = Certificate{From: "rotation"}
 	if err := (&csrDenied{}).Inject(t.Context(), target); err != nil || len(worker.scripts) > 0 {
 		t.Errorf("ran %q, error %v", worker.scripts, err)
 	}
@@ -333,7 +333,7 @@ func TestInjectFails(t *testing.T) {
 	} {
 		target, events := fakeTarget(&fakeNode{answer: tc.control}, &fakeNode{answer: tc.worker}, binding(rotationRole, allNodes))
 		target.ca = testAuthority(t, newKey(t))
-		target.Spec.Certificate = &Certificate{Mint: seconds(40)[0]}
+		target.Spec.Certificate = Certificate{Mint: seconds(40)[0]}
 		if err := (&csrDenied{}).Inject(t.Context(), target); err == nil || len(*events) != tc.events {
 			t.Errorf("%s: error %v, events %v", tc.name, err, *events)
 		}

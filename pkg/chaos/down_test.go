@@ -396,7 +396,7 @@ func TestRotationIsSwitchedOff(t *testing.T) {
 func TestRotationIsSwitchedOffWithAMintedCertificate(t *testing.T) {
 	worker := answers("echo $at $started", "1001.500000000 1002.500000000\n")
 	target, events := fakeTarget(&fakeNode{}, worker)
-	target.ca, target.Spec.Certificate = testAuthority(t, newKey(t)), &Certificate{Mint: seconds(40)[0]}
+	target.ca, target.Spec.Certificate = testAuthority(t, newKey(t)), Certificate{Mint: seconds(40)[0]}
 	if err := (&rotationOff{}).Inject(t.Context(), target); err != nil {
 		t.Fatal(err)
 	}

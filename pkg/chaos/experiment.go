@@ -103,65 +103,19 @@ type TargetSpec struct {
 	Count int    `json:"count"`
 }
 
-// A FaultSpec says what is broken.
-type FaultSpec struct {
-	Type string `json:"type"`
-	// Trigger is what makes a fault of the certificate's files bite: "restart" of the
-	// kubelet, or its next "rotation".
-	Trigger string `json:"trigger,omitempty"`
-	// Effect follows from the two; it is no field of a file.
-	Effect judge.Effect `json:"effect,omitempty"`
-	// Everyone has a fault that can spare the control nodes hit them too, as it
-	// would outside of an experiment.
-	Everyone    bool         `json:"everyone,omitempty"`
-	Certificate *Certificate `json:"certificate,omitempty"`
-	// Kubelet "stopped" has the target's kubelet stopped too: after the fault, or
-	// at the injection where At says that the fault comes later.
-	Kubelet string `json:"kubelet,omitempty"`
-	// At is when the fault comes, if that is not at the injection.
-	At *When `json:"at,omitempty"`
-	// Release takes the fault back some time before the undo and leaves the node
-	// to itself.
-	Release *Release `json:"release,omitempty"`
-}
+// A FaultSpec says what is broken, and a Certificate which one ends: what an experiment says of
+// them is what its record is judged by.
+type (
+	FaultSpec   = judge.FaultPlan
+	Certificate = judge.FaultCertificate
+)
 
-// A When is a moment of the run: so long after a milestone of the first target.
-type When struct {
-	After string         `json:"after"`
-	Plus  judge.Duration `json:"plus,omitempty"`
-}
-
-// A Release says when and how a fault is taken back with the node left to itself.
-type Release struct {
-	After string         `json:"after"`
-	Plus  judge.Duration `json:"plus,omitempty"`
-	// Touch has the waiting request written to, so that controllers look at it at
-	// once.
-	Touch bool `json:"touch,omitempty"`
-}
-
-// plan is what windows depend on of the fault.
-func (f FaultSpec) plan() judge.FaultPlan {
-	var p judge.FaultPlan
-	data, err := json.Marshal(f)
-	if err == nil {
-		err = json.Unmarshal(data, &p)
-	}
-	if err != nil {
-		panic(err) // both are ours, and a test reads every experiment so
-	}
-	return p
-}
-
-// A Certificate says which client certificate runs out on the target. Exactly one
-// of its fields is set.
-type Certificate struct {
-	// From "rotation": the one that the node was issued last.
-	From string `json:"from,omitempty"`
-	// Mint: one signed with the cluster's CA that is valid for so long, and past
-	// its rotation deadline unless Rotate is "later".
-	Mint   judge.Duration `json:"mint,omitempty"`
-	Rotate string         `json:"rotate,omitempty"`
+// plan is what the judge needs to know of the experiment.
+func (e *Experiment) plan() *judge.Plan {
+	var p judge.Plan
+	p.Metadata.Name, p.Profile = e.Metadata.Name, e.Profile
+	p.Spec.Fault, p.Spec.Expect, p.Spec.Never, p.Spec.Outcome = e.Spec.Fault, e.Spec.Expect, e.Spec.Never, e.Spec.Outcome
+	return &p
 }
 
 // DefaultProfile is the name of the profile that changes nothing.
@@ -242,7 +196,7 @@ func (e *Experiment) check(expect, never []placed) field.ErrorList {
 			errs = append(errs, field.Duplicate(at, t.String()))
 		}
 	}
-	errs = append(errs, s.Fault.validate(root.Child("fault"))...)
+	errs = append(errs, validateFault(root.Child("fault"), s.Fault)...)
 	errs = append(errs, validateExpectations(expect, s.Canaries)...)
 	errs = append(errs, validateExpectations(never, s.Canaries)...)
 	if s.Outcome != "" && s.Outcome != judge.OutcomeNotInjected {
@@ -257,15 +211,14 @@ var flagName = regexp.MustCompile(`^[A-Za-z][-.A-Za-z0-9]{0,99}$`)
 // components are those that have flags.
 var components = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kubelet"}
 
-func (f FaultSpec) validate(p *field.Path) field.ErrorList {
+func validateFault(p *field.Path, f FaultSpec) field.ErrorList {
 	var errs field.ErrorList
-	known := slices.Sorted(maps.Keys(kinds()))
-	kind, ok := kinds()[f.Type]
+	kind, ok := judge.TraitsOf(f.Type)
 	if !ok {
 		if f.Type == "" {
 			return append(errs, field.Required(p.Child("type"), "what is broken; none breaks nothing"))
 		}
-		return append(errs, field.Invalid(p.Child("type"), f.Type, "there is no such fault; "+nearest(f.Type, known)))
+		return append(errs, field.Invalid(p.Child("type"), f.Type, "there is no such fault; "+nearest(f.Type, judge.Faults())))
 	}
 	effect, ok := kind.Effects[f.Trigger]
 	if triggers := slices.Sorted(maps.Keys(kind.Effects)); len(triggers) > 0 && !ok && triggers[0] != "" {
@@ -276,12 +229,12 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 	// What keeps a kubelet from its next certificate is about one that runs out.
 	runsOut := kind.RunsOut || f.Trigger == byRotation || effect == judge.EffectUnstored
 	switch {
-	case !runsOut && f.Certificate != nil:
+	case !runsOut && f.Certificate != Certificate{}:
 		errs = append(errs, field.Forbidden(p.Child("certificate"), "this fault is not about a certificate that runs out"))
-	case runsOut && f.Certificate == nil && f.Kubelet == "":
+	case runsOut && f.Certificate == Certificate{} && f.Kubelet == "":
 		errs = append(errs, field.Required(p.Child("certificate"), "{from: rotation} or {mint: 40s}"))
-	case f.Certificate != nil:
-		errs = append(errs, f.Certificate.validate(p.Child("certificate"))...)
+	case f.Certificate != Certificate{}:
+		errs = append(errs, validateCertificate(p.Child("certificate"), f.Certificate)...)
 		if f.Trigger == byRotation && f.Certificate.Mint > 0 && f.Certificate.Rotate != "later" {
 			errs = append(errs, field.Invalid(p.Child("certificate", "rotate"), f.Certificate.Rotate, "later: the files must be broken before the kubelet wants the next certificate"))
 		}
@@ -289,7 +242,7 @@ func (f FaultSpec) validate(p *field.Path) field.ErrorList {
 	if f.Kubelet != "" && f.Kubelet != "stopped" {
 		errs = append(errs, field.NotSupported(p.Child("kubelet"), f.Kubelet, []string{"stopped"}))
 	}
-	if f.Kubelet != "" && f.Certificate != nil {
+	if f.Kubelet != "" && f.Certificate != (Certificate{}) {
 		errs = append(errs, field.Forbidden(p.Child("certificate"), "a kubelet that is stopped does not use it"))
 	}
 	if f.Kubelet != "" && !kind.BesideKubelet {
@@ -317,7 +270,7 @@ func validateMoment(p *field.Path, after string) field.ErrorList {
 	return field.ErrorList{field.Invalid(p.Child("after"), after, nearest(after, judge.Names()))}
 }
 
-func (c *Certificate) validate(p *field.Path) field.ErrorList {
+func validateCertificate(p *field.Path, c Certificate) field.ErrorList {
 	switch {
 	case (c.From == "") == (c.Mint == 0):
 		return field.ErrorList{field.Forbidden(p, "exactly one of from and mint belongs here: {from: rotation} or {mint: 40s}")}

@@ -176,7 +176,7 @@ func TestParse(t *testing.T) {
 			}},
 			Canaries: Canaries{Tolerations: seconds(0, 30, 300), DaemonSet: true},
 			Target:   TargetSpec{Role: "worker", Count: 2},
-			Fault:    FaultSpec{Type: "csr-denied", Certificate: &Certificate{From: "rotation"}},
+			Fault:    FaultSpec{Type: "csr-denied", Certificate: Certificate{From: "rotation"}},
 			Hold:     d(10),
 			Expect: []judge.Expectation{evicted("0s"), evicted("30s"), evicted("300s"), {Milestone: "ReadyUnknown"},
 				{Milestone: "ReplacementReady", Subject: "30s"},
@@ -236,10 +236,10 @@ func TestProfiles(t *testing.T) {
 			s.Expect = []judge.Expectation{{Milestone: "PodEvicted", Subject: "5s"}}
 		}},
 		{"a certificate is replaced whole", "{fault: {certificate: {mint: 40s}}}", func(s *Spec) {
-			s.Fault.Certificate = &Certificate{Mint: seconds(40)[0]}
+			s.Fault.Certificate = Certificate{Mint: seconds(40)[0]}
 		}},
 		{"a certificate as files had it once", "{fault: {certificate: {from: null, mint: 40s}}}", func(s *Spec) {
-			s.Fault.Certificate = &Certificate{Mint: seconds(40)[0]}
+			s.Fault.Certificate = Certificate{Mint: seconds(40)[0]}
 		}},
 		{"names are milestones", "{expect: [ReadyUnknown, {milestone: CSRRepeated, subject: \"2\"}]}", func(s *Spec) {
 			s.Expect = []judge.Expectation{{Milestone: "ReadyUnknown"}, {Milestone: "CSRRepeated", Subject: "2"}}

@@ -66,10 +66,10 @@ type kind struct {
 
 // kinds are all types of faults.
 func kinds() map[string]kind {
-	all := map[string]kind{}
+	all, make := map[string]kind{}, makers()
 	for _, typ := range judge.Faults() {
 		traits, _ := judge.TraitsOf(typ)
-		all[typ] = kind{traits, makers()[typ]}
+		all[typ] = kind{traits, make[typ]}
 	}
 	return all
 }
@@ -244,11 +244,11 @@ func (t *Target) injected(at time.Time, what string) {
 // it makes one, and starts its kubelet with it.
 func (t *Target) installMinted(ctx context.Context) error {
 	c := t.Spec.Certificate
-	if c == nil || c.Mint == 0 {
+	if c.Mint == 0 {
 		return nil
 	}
 	for _, n := range t.Nodes {
-		if err := t.installShort(ctx, n, *c); err != nil {
+		if err := t.installShort(ctx, n, c); err != nil {
 			return err
 		}
 	}

@@ -176,7 +176,7 @@ func told(events []timeline.Event) []string {
 
 // What each fault runs where, and what it says of it.
 func TestInjectOfEachFault(t *testing.T) {
-	own, minted := &Certificate{From: "rotation"}, &Certificate{Mint: seconds(40)[0]}
+	none, own, minted := Certificate{}, Certificate{From: "rotation"}, Certificate{Mint: seconds(40)[0]}
 	injected := func(what string) string { return "run Injected 40.000000001 " + what }
 	restarted := []string{"run KubeletStarted node c1-worker2 42.5", "run KubeletStarted node c1-worker3 42.5"}
 	started := []string{"run Installed certificate c1-worker2 42.5", restarted[0], "run Installed certificate c1-worker3 42.5", restarted[1]}
@@ -184,22 +184,22 @@ func TestInjectOfEachFault(t *testing.T) {
 	const frozen, killed = "kube-controller-manager is frozen", "kube-controller-manager is killed"
 	for name, tc := range map[string]struct {
 		fault           Fault
-		certificate     *Certificate
+		certificate     Certificate
 		begun           bool // the kubelets were stopped before
 		control, worker []string
 		events          []string
 	}{
 		"rotation of the node's own":   {&rotation{}, own, false, []string{"date +%s.%N"}, nil, []string{injected("nothing but a certificate that ends soon")}},
 		"rotation":                     {&rotation{}, minted, false, []string{"date +%s.%N"}, installed, append([]string{injected("nothing but a certificate that ends soon")}, started...)},
-		"kubelet-restart":              {&kubeletRestart{}, nil, false, nil, []string{"MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet", "MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet"}, append([]string{"run Injected 42.5 the kubelet is restarted"}, restarted...)},
+		"kubelet-restart":              {&kubeletRestart{}, none, false, nil, []string{"MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet", "MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet"}, append([]string{"run Injected 42.5 the kubelet is restarted"}, restarted...)},
 		"signer-off of the node's own": {&signerOff{}, own, false, []string{"replace -f -"}, nil, []string{injected("the controller manager may not sign kubelets' client certificates")}},
 		"signer-off":                   {&signerOff{}, minted, false, []string{"replace -f -"}, installed, append([]string{injected("the controller manager may not sign kubelets' client certificates")}, started...)},
 		"kcm-stopped":                  {&controllerStopped{}, minted, false, []string{"rm /etc/kubernetes/manifests/kube-controller-manager.yaml", "seq 1200"}, installed, append([]string{injected("the manifest of kube-controller-manager is moved out"), "run Stopped kube-controller-manager 41.75 " + oldID}, started...)},
-		"kcm-stopped, later":           {&controllerStopped{}, nil, true, []string{"rm /etc/kubernetes/manifests/kube-controller-manager.yaml", "seq 1200"}, nil, []string{"run Struck 40.000000001 the manifest of kube-controller-manager is moved out", "run Stopped kube-controller-manager 41.75 " + oldID}},
+		"kcm-stopped, later":           {&controllerStopped{}, none, true, []string{"rm /etc/kubernetes/manifests/kube-controller-manager.yaml", "seq 1200"}, nil, []string{"run Struck 40.000000001 the manifest of kube-controller-manager is moved out", "run Stopped kube-controller-manager 41.75 " + oldID}},
 		"kcm-frozen":                   {&controllerFrozen{}, minted, false, []string{"kill -STOP"}, installed, append([]string{injected(frozen)}, started...)},
-		"kcm-frozen, later":            {&controllerFrozen{}, nil, true, []string{"kill -STOP"}, nil, []string{"run Struck 40.000000001 " + frozen}},
+		"kcm-frozen, later":            {&controllerFrozen{}, none, true, []string{"kill -STOP"}, nil, []string{"run Struck 40.000000001 " + frozen}},
 		"kcm-killed":                   {&controllerKilled{}, minted, false, []string{"kill -KILL"}, installed, append([]string{injected(killed), "run Stopped kube-controller-manager 40.000000001 " + oldID}, started...)},
-		"kcm-killed, later":            {&controllerKilled{}, nil, true, []string{"kill -KILL"}, nil, []string{"run Struck 40.000000001 " + killed, "run Stopped kube-controller-manager 40.000000001 " + oldID}},
+		"kcm-killed, later":            {&controllerKilled{}, none, true, []string{"kill -KILL"}, nil, []string{"run Struck 40.000000001 " + killed, "run Stopped kube-controller-manager 40.000000001 " + oldID}},
 		"csr-refused":                  {&csrDenied{refuse: true}, minted, false, []string{"patch clusterrolebinding"}, installed, append([]string{injected("only control nodes may have rotation requests approved, those of the target are denied")}, started...)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestInjectOfEachFault(t *testing.T) {
 			for i, s := range slices.Concat(control.scripts, worker.scripts) {
 				parses(t, fmt.Sprint("script ", i), s)
 			}
-			target.Spec.Certificate = nil
+			target.Spec.Certificate = Certificate{}
 			if err := tc.fault.Inject(t.Context(), target); err != nil {
 				t.Fatal(err)
 			}
@@ -242,10 +242,10 @@ func TestAFaultThatComesLater(t *testing.T) {
 		return fmt.Sprintf("%d.500000000\n", 1000+stops), nil
 	}}
 	for name, tc := range map[string]struct {
-		at             *When
+		at             *judge.Moment
 		inject, strike []string
 	}{
-		"later": {&When{After: judge.NoExecuteTainted}, []string{"run Injected 41.5 the kubelet is stopped", "run KubeletStopped node c1-worker2 41.5", "run KubeletStopped node c1-worker3 42.5"},
+		"later": {&judge.Moment{After: judge.NoExecuteTainted}, []string{"run Injected 41.5 the kubelet is stopped", "run KubeletStopped node c1-worker2 41.5", "run KubeletStopped node c1-worker3 42.5"},
 			[]string{"run Struck 40.000000001 kube-controller-manager is frozen"}},
 		"at once": {nil, []string{"run Injected 40.000000001 kube-controller-manager is frozen", "run KubeletStopped node c1-worker2 41.5", "run KubeletStopped node c1-worker3 42.5"},
 			[]string{"run Struck 40.000000001 kube-controller-manager is frozen"}},
@@ -269,7 +269,7 @@ func TestAFaultThatComesLater(t *testing.T) {
 	}
 	bad := errors.New("exit status 1")
 	r := &run{exp: &Experiment{}, fault: &controllerFrozen{}, rec: observe.NewRecorder(nil)}
-	r.exp.Spec.Fault = FaultSpec{Type: "kcm-frozen", Kubelet: "stopped", At: &When{After: judge.NoExecuteTainted}}
+	r.exp.Spec.Fault = FaultSpec{Type: "kcm-frozen", Kubelet: "stopped", At: &judge.Moment{After: judge.NoExecuteTainted}}
 	r.target, _ = fakeTarget(&fakeNode{answer: now}, &fakeNode{answer: func(context.Context, string) (string, error) { return "", bad }})
 	if err := r.inject(t.Context()); !errors.Is(err, bad) || r.target.begun {
 		t.Errorf("error %v, begun %v", err, r.target.begun)
@@ -319,7 +319,7 @@ func TestInjectOfEachFaultFails(t *testing.T) {
 			"the target is mute":        {now, func(context.Context, string) (string, error) { return "", nil }, true},
 		} {
 			target, events := fakeTarget(&fakeNode{answer: tc.control}, &fakeNode{answer: tc.worker})
-			target.ca, target.Spec.Certificate = testAuthority(t, newKey(t)), &Certificate{Mint: seconds(40)[0]}
+			target.ca, target.Spec.Certificate = testAuthority(t, newKey(t)), Certificate{Mint: seconds(40)[0]}
 			err := newFault().Inject(t.Context(), target)
 			if err == nil || strings.Contains(why, "refuses") && !errors.Is(err, bad) {
 				t.Errorf("%s, %s: error %v", name, why, err)
@@ -345,7 +345,7 @@ func TestInjectOfEachFaultFails(t *testing.T) {
 	n := newFaultNode(t)
 	n.must(os.Remove(n.path("container")))
 	target, events := fakeTarget(n, n)
-	target.Spec.Certificate = nil
+	target.Spec.Certificate = Certificate{}
 	if err := (&controllerKilled{}).Inject(t.Context(), target); err == nil || len(*events) > 0 || strings.Contains(n.calls(), "kill ") {
 		t.Errorf("no container: error %v, told %v", err, *events)
 	}
@@ -402,7 +402,7 @@ func TestUndoAfterAnInjectionThatFailed(t *testing.T) {
 				n.asks(map[string]string{"csr-2": "c1-worker2 waits", "csr-3": "c1-worker3 served", "csr-9": "c1-worker waits"})
 				before := n.vital()
 				target, _ := fakeTarget(n, n)
-				target.ca, target.Spec.Certificate = testAuthority(t, newKey(t)), &Certificate{Mint: seconds(40)[0]}
+				target.ca, target.Spec.Certificate = testAuthority(t, newKey(t)), Certificate{Mint: seconds(40)[0]}
 				fault := kinds()[name].make()
 				if err := fault.Inject(t.Context(), target); (err != nil) != (fail != "") {
 					t.Errorf("error %v", err)
@@ -442,7 +442,7 @@ func TestUndoThatFails(t *testing.T) {
 	for name, fail := range map[string]string{"signer-off": "kubectl * replace -f role-before", "kcm-stopped": "mv */.flatline *", "kcm-frozen": "kill -CONT *", "csr-refused": "kubectl * replace -f binding-before"} {
 		n := newFaultNode(t)
 		target, _ := fakeTarget(n, n)
-		target.Spec.Certificate = nil
+		target.Spec.Certificate = Certificate{}
 		before := n.vital()
 		fault := kinds()[name].make()
 		if err := fault.Inject(t.Context(), target); err != nil {
@@ -481,7 +481,7 @@ func TestUndoThatFails(t *testing.T) {
 func TestTheManifestIsMovedWhole(t *testing.T) {
 	n := newFaultNode(t)
 	target, _ := fakeTarget(n, n)
-	target.Spec.Certificate = nil
+	target.Spec.Certificate = Certificate{}
 	f := &controllerStopped{}
 	before := n.vital()
 	// The disk is full: a part is written.
@@ -519,7 +519,7 @@ func TestTheManifestIsMovedWhole(t *testing.T) {
 func TestTakingTheRightToSign(t *testing.T) {
 	n := newFaultNode(t)
 	target, _ := fakeTarget(n, n)
-	target.Spec.Certificate = nil
+	target.Spec.Certificate = Certificate{}
 	if err := (&signerOff{}).Inject(t.Context(), target); err != nil {
 		t.Fatal(err)
 	}
@@ -553,7 +553,7 @@ func TestReleaseOfEachFault(t *testing.T) {
 				n := newFaultNode(t)
 				before := n.vital()
 				target, events := fakeTarget(n, n)
-				target.Spec.Certificate, target.Spec.Release = nil, &Release{Touch: touch}
+				target.Spec.Certificate, target.Spec.Release = Certificate{}, &judge.Release{Touch: touch}
 				fault := kinds()[name].make()
 				release := fault.(Releaser).Release
 				if _, err := release(t.Context(), target); err == nil && name != "kcm-frozen" {
@@ -615,7 +615,7 @@ func TestReleaseOfEachFault(t *testing.T) {
 	// Nobody waits: there is nothing to write to.
 	n := newFaultNode(t)
 	target, _ := fakeTarget(n, n)
-	target.Spec.Release = &Release{Touch: true}
+	target.Spec.Release = &judge.Release{Touch: true}
 	if _, err := (&controllerFrozen{}).Release(t.Context(), target); err != nil || strings.Contains(n.calls(), "annotate") {
 		t.Errorf("error %v", err)
 	}
@@ -766,7 +766,7 @@ func TestWitnessByTheShell(t *testing.T) {
 	for name, tools := range map[string][]string{"kcm-stopped": {"crictl *"}, "kcm-frozen": {"pgrep *", "ps *"}, "kcm-killed": {"crictl *"}} {
 		n := newFaultNode(t)
 		target, _ := fakeTarget(n, n)
-		target.Spec.Certificate = nil
+		target.Spec.Certificate = Certificate{}
 		fault := kinds()[name].make()
 		look := func(when string, want bool) {
 			t.Helper()
@@ -800,7 +800,7 @@ func TestWitnessByTheShell(t *testing.T) {
 func TestTheEndOfAContainerIsNotAFailureToLook(t *testing.T) {
 	n := newFaultNode(t)
 	target, events := fakeTarget(n, n)
-	target.Spec.Certificate = nil
+	target.Spec.Certificate = Certificate{}
 	n.stub("crictl", `echo x >> $HOME/looks
 case $(wc -l < $HOME/looks) in 2) return 1;; 4) ;; *) echo 0123456789abcdef0123;; esac`)
 	if err := (&controllerStopped{}).Inject(t.Context(), target); err != nil {

@@ -256,7 +256,7 @@ func (d *draft) resolve(name, profile string) (*Experiment, error) {
 	effect := e.Spec.Fault.Effect
 	e.Spec.Fault.Effect = ""
 	errs := append(e.check(d.expect, d.never), d.checkName(name)...)
-	derived := kinds()[e.Spec.Fault.Type].Effects[e.Spec.Fault.Trigger]
+	derived := effectOf(e.Spec.Fault)
 	switch {
 	case effect == "":
 	case d.file.Profile == "":
@@ -398,8 +398,14 @@ func (e *Experiment) finish(profile string, expect, never []placed) *Experiment 
 	}
 	e.Metadata.Labels = labels
 	e.Spec.Expect, e.Spec.Never = eachToleration(bare(expect), e.Spec.Canaries), bare(never)
-	e.Spec.Fault.Effect = kinds()[e.Spec.Fault.Type].Effects[e.Spec.Fault.Trigger]
+	e.Spec.Fault.Effect = effectOf(e.Spec.Fault)
 	return e
+}
+
+// effectOf is what follows from type and trigger.
+func effectOf(f FaultSpec) judge.Effect {
+	traits, _ := judge.TraitsOf(f.Type)
+	return traits.Effects[f.Trigger]
 }
 
 // A placed expectation knows where it is written.

@@ -223,8 +223,8 @@ func (f *certFile) forRotation(t *Target, n Node) (stdin []byte, script string, 
 	if f.powerless {
 		script = "printf '[Service]\\nCapabilityBoundingSet=~CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH\\n' > " + kubeletDropIn + "\nsystemctl daemon-reload\n"
 	}
-	if c := t.Spec.Certificate; c != nil && c.Mint > 0 {
-		stdin, err = t.mint(n, *c)
+	if c := t.Spec.Certificate; c.Mint > 0 {
+		stdin, err = t.mint(n, c)
 		script += "(umask 077; cat > short.pem)\n" + installScript("short.pem", shortFile)
 	}
 	return stdin, script, err

@@ -169,11 +169,11 @@ func breaking(n *shellNode, ca *authority, name, trigger string) (*Target, *[]ti
 	target.ca, target.Nodes, target.Spec = ca, target.Nodes[:1], FaultSpec{Type: name, Trigger: trigger}
 	switch effect := kinds()[name].Effects[trigger]; {
 	case name == "rotation-off":
-		target.Spec.Certificate = &Certificate{From: "rotation"}
+		target.Spec.Certificate = Certificate{From: "rotation"}
 	case trigger == byRotation:
-		target.Spec.Certificate = &Certificate{Mint: seconds(40)[0], Rotate: "later"}
+		target.Spec.Certificate = Certificate{Mint: seconds(40)[0], Rotate: "later"}
 	case effect == judge.EffectUnstored:
-		target.Spec.Certificate = &Certificate{Mint: seconds(40)[0]}
+		target.Spec.Certificate = Certificate{Mint: seconds(40)[0]}
 	}
 	return target, events, kinds()[name].make()
 }
@@ -368,14 +368,14 @@ func fileAnswers() *fakeNode {
 // What each fault tells, in order, whose certificate it puts there, and that no key is
 // written where others may read it.
 func TestInjectOfEachFileFault(t *testing.T) {
-	own, now, later := &Certificate{From: "rotation"}, &Certificate{Mint: seconds(40)[0]}, &Certificate{Mint: seconds(40)[0], Rotate: "later"}
+	own, now, later := Certificate{From: "rotation"}, Certificate{Mint: seconds(40)[0]}, Certificate{Mint: seconds(40)[0], Rotate: "later"}
 	for name, f := range fileFaults() {
 		for _, trigger := range triggers {
-			for _, c := range map[string][]*Certificate{byRestart: {nil, own, now}, byRotation: {own, later}}[trigger] {
-				if trigger == byRestart && (f.effects[trigger] == judge.EffectUnstored) != (c != nil) {
+			for _, c := range map[string][]Certificate{byRestart: {{}, own, now}, byRotation: {own, later}}[trigger] {
+				if trigger == byRestart && (f.effects[trigger] == judge.EffectUnstored) != (c != (Certificate{})) {
 					continue
 				}
-				minted := c != nil && c.Mint > 0
+				minted := c != (Certificate{}) && c.Mint > 0
 				t.Run(fmt.Sprint(name, " ", trigger, ", minted ", minted), func(t *testing.T) {
 					worker := fileAnswers()
 					target, events := fakeTarget(&fakeNode{}, worker, renewedLater("c1-worker2"), renewedLater("c1-worker3"))
@@ -457,7 +457,7 @@ func TestInjectOfEachFileFaultFails(t *testing.T) {
 				return whole(ctx, script)
 			}
 			target, events := fakeTarget(&fakeNode{}, worker, renewedLater("c1-worker2"), renewedLater("c1-worker3"))
-			target.ca, target.Spec = testAuthority(t, newKey(t)), FaultSpec{Trigger: trigger, Certificate: &Certificate{Mint: seconds(40)[0]}}
+			target.ca, target.Spec = testAuthority(t, newKey(t)), FaultSpec{Trigger: trigger, Certificate: Certificate{Mint: seconds(40)[0]}}
 			err = (&certFile{fileFault: f}).Inject(t.Context(), target)
 			return ran, told(*events), err
 		}
@@ -481,7 +481,7 @@ func TestInjectOfEachFileFaultFails(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	worker := fileAnswers()
 	target, events := fakeTarget(&fakeNode{}, worker)
-	target.ca, target.Spec = testAuthority(t, newKey(t)), FaultSpec{Trigger: byRotation, Certificate: &Certificate{Mint: seconds(40)[0], Rotate: "later"}}
+	target.ca, target.Spec = testAuthority(t, newKey(t)), FaultSpec{Trigger: byRotation, Certificate: Certificate{Mint: seconds(40)[0], Rotate: "later"}}
 	cancel(bad)
 	if err := (&certFile{fileFault: fileFaults()["cert-readonly"]}).Inject(ctx, target); !errors.Is(err, bad) || strings.Contains(fmt.Sprint(told(*events)), timeline.TypeInjected) {
 		t.Errorf("error %v, told %q", err, told(*events))

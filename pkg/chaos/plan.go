@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -66,15 +65,7 @@ func PlanFor(exp *Experiment, kubernetes string) (*Plan, error) {
 		}
 		p.Undo, p.Repair = newFault().Undo(t), repairSteps(t)
 	}
-	data, err := json.Marshal(exp)
-	if err != nil {
-		return nil, fmt.Errorf("planning %s: %w", exp.Metadata.Name, err)
-	}
-	var plan judge.Plan
-	if err := json.Unmarshal(data, &plan); err != nil {
-		return nil, fmt.Errorf("planning %s: %w", exp.Metadata.Name, err)
-	}
-	if p.Forecasts, err = judge.Foretell(&p.Config, &plan); err != nil {
+	if p.Forecasts, err = judge.Foretell(&p.Config, exp.plan()); err != nil {
 		return nil, fmt.Errorf("planning %s: %w", exp.Metadata.Name, err)
 	}
 	hold := time.Duration(exp.Spec.Hold)
@@ -84,7 +75,7 @@ func PlanFor(exp *Experiment, kubernetes string) (*Plan, error) {
 			p.least, p.most = max(p.least, f.From), max(p.most, f.To)
 		}
 	}
-	if c := exp.Spec.Fault.Certificate; c != nil && c.From == "rotation" {
+	if exp.Spec.Fault.Certificate.From == "rotation" {
 		if tau, err := time.ParseDuration(p.Config.Flag("kube-controller-manager", "cluster-signing-duration")); err == nil {
 			p.most += tau // the wait for a fresh certificate
 		}

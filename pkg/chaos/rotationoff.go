@@ -44,7 +44,7 @@ func (f *rotationOff) Inject(ctx context.Context, t *Target) error {
 	for i, n := range t.Nodes {
 		var pem []byte
 		install := ""
-		if c := *t.Spec.Certificate; c.Mint > 0 {
+		if c := t.Spec.Certificate; c.Mint > 0 {
 			var err error
 			if pem, err = t.mint(n, c); err != nil {
 				return err

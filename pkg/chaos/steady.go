@@ -15,7 +15,7 @@ import (
 // as it must be before a fault.
 func (r *run) steady(ctx context.Context) error {
 	r.phase("steady")
-	fold, err := judge.NewFold(&r.cfg, r.exp.Spec.Fault.plan(), r.rec.Start())
+	fold, err := judge.NewFold(&r.cfg, r.exp.Spec.Fault, r.rec.Start())
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (r *run) steady(ctx context.Context) error {
 			return err
 		}
 	}
-	if c := r.exp.Spec.Fault.Certificate; c != nil && c.From == "rotation" && !r.exp.Spec.Fault.Everyone { // nobody rotates together
+	if r.exp.Spec.Fault.Certificate.From == "rotation" && !r.exp.Spec.Fault.Everyone { // nobody rotates together
 		if err := r.waitRotation(ctx); err != nil {
 			return err
 		}

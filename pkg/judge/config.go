@@ -79,31 +79,55 @@ type Plan struct {
 	} `json:"spec"`
 }
 
-// A FaultPlan is what windows depend on of a fault.
+// A FaultPlan says what is broken. It is the field spec.fault of an experiment's file, and of
+// the experiment in a record.
 type FaultPlan struct {
+	// What is broken; none breaks nothing.
 	Type string `json:"type"`
-	// Trigger is what makes a fault of a file bite: "restart" or "rotation".
-	Trigger     string `json:"trigger"`
-	Certificate struct {
-		Mint   Duration `json:"mint"`   // life of the certificate that the experiment makes; 0 if it waits for the node's own
-		Rotate string   `json:"rotate"` // "later": not yet past its rotation deadline
-	} `json:"certificate"`
-	// Kubelet "stopped" means that the target's kubelet is stopped as well.
-	Kubelet string `json:"kubelet"`
-	// At is set where the fault comes some time after the kubelet was stopped: After
-	// is the milestone from which that time counts.
-	At *struct {
-		After string `json:"after"`
-	} `json:"at"`
-	// Release takes the fault back while the node is left to itself.
-	Release *Release `json:"release"`
+	// When a fault of the certificate's files takes effect: at a "restart" of the kubelet, or
+	// at its next "rotation".
+	Trigger string `json:"trigger,omitempty"`
+	// What the fault does to the heartbeat. It follows from type and trigger and is written
+	// in resolved experiments alone.
+	Effect Effect `json:"effect,omitempty"`
+	// The fault hits the control nodes too, if it is one that can spare them.
+	Everyone    bool             `json:"everyone,omitempty"`
+	Certificate FaultCertificate `json:"certificate,omitzero"`
+	// "stopped" stops the target's kubelet as well: after the fault, or at the injection if
+	// the fault comes later.
+	Kubelet string `json:"kubelet,omitempty"`
+	// When the fault comes, if that is not at the injection.
+	At *Moment `json:"at,omitempty"`
+	// When the fault is taken back with the node left to itself, some time before the undo.
+	Release *Release `json:"release,omitempty"`
 }
 
-// A Release is how a fault is taken back before the undo.
+// A FaultCertificate says which client certificate of the target ends. Exactly one of from and
+// mint is set.
+type FaultCertificate struct {
+	// "rotation": the certificate that the node was issued last.
+	From string `json:"from,omitempty"`
+	// A certificate signed with the cluster's CA that is valid for so long. It is past its
+	// rotation deadline, unless rotate says otherwise.
+	Mint Duration `json:"mint,omitempty"`
+	// "later": the certificate that is minted is not yet past its rotation deadline.
+	Rotate string `json:"rotate,omitempty"`
+}
+
+// A Moment is so long after a milestone of the first target.
+type Moment struct {
+	// The milestone.
+	After string `json:"after"`
+	// How long after it.
+	Plus Duration `json:"plus,omitempty"`
+}
+
+// A Release says when and how a fault is taken back before the undo.
 type Release struct {
-	// Touch has the waiting request written to, so that the controllers look at it
-	// at once and not when their back-off is over.
-	Touch bool `json:"touch"`
+	Moment
+	// The waiting request is written to, so that the controllers look at it at once and not
+	// when their back-off is over.
+	Touch bool `json:"touch,omitempty"`
 }
 
 // An Expectation names a milestone of the target that must occur inside its
