@@ -45,7 +45,8 @@ func profileFlag(c *cobra.Command, profile *string) {
 
 // setFlag adds --set.
 func setFlag(c *cobra.Command, set *[]string) {
-	c.Flags().StringArrayVar(set, "set", nil, "a flag of a component: component.flag=value; may be repeated")
+	c.Flags().StringArrayVar(set, "set", nil,
+		`a flag of a component: component.flag=value, or component.flag="value,with,commas"; may be repeated`)
 }
 
 // artifactsFlag adds --artifacts.
@@ -111,7 +112,8 @@ func loadWith(name, profile string, set []string) (*chaos.Experiment, error) {
 			return nil, err
 		}
 		if len(values) > 1 {
-			return nil, &chaos.InvalidError{Text: fmt.Sprintf("--set %s: one value belongs here; flatline tune tries several", text)}
+			return nil, &chaos.InvalidError{Text: fmt.Sprintf(
+				"--set %s: one value belongs here, in double quotes if it has commas; flatline tune tries several", text)}
 		}
 		settings = append(settings, values[0])
 	}

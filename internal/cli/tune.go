@@ -38,8 +38,9 @@ func (a *app) tune() *cobra.Command {
 compare the timings.
 
 FLAG is component.name, such as kube-controller-manager.node-monitor-grace-period or
-kubelet.nodeLeaseDurationSeconds. With several --set every combination is an arm; with
---each one flag at a time is set, beside an arm with the experiment as it stands.
+kubelet.nodeLeaseDurationSeconds. A VALUE with commas stands in double quotes. With
+several --set every combination is an arm; with --each one flag at a time is set, beside
+an arm with the experiment as it stands.
 
 The runs of the arms are interleaved. Flags of kube-controller-manager, kube-apiserver
 and the kubelets are changed in place between them. Before the first run of an arm

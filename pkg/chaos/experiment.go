@@ -176,8 +176,13 @@ func (e *Experiment) check(expect, never []placed) field.ErrorList {
 			errs = append(errs, field.NotSupported(root.Child("cluster", "flags"), component, components))
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Cluster.Flags[component])) {
+			at := root.Child("cluster", "flags", component)
 			if !flagName.MatchString(name) {
-				errs = append(errs, field.Invalid(root.Child("cluster", "flags", component), name, "letters, digits, dashes and dots: it becomes an argument of "+component))
+				errs = append(errs, field.Invalid(at, name, "letters, digits, dashes and dots: it becomes an argument of "+component))
+			} else if value := string(s.Cluster.Flags[component][name]); slices.Contains(components, component) {
+				if err := (Setting{component, name, value}).fits(); err != nil {
+					errs = append(errs, field.Invalid(at.Child(name), value, err.Error()))
+				}
 			}
 		}
 	}

@@ -220,9 +220,9 @@ func TestProfiles(t *testing.T) {
 		change        func(*Spec)
 	}{
 		{"empty", "{}", func(*Spec) {}},
-		{"maps are merged", "{cluster: {flags: {kubelet: {a: 1}, etcd: {b: true}}}}", func(s *Spec) {
-			s.Cluster.Flags["kubelet"]["a"] = "1"
-			s.Cluster.Flags["etcd"] = map[string]Value{"b": "true"}
+		{"maps are merged", "{cluster: {flags: {kubelet: {maxPods: 1}, etcd: {pre-vote: true}}}}", func(s *Spec) {
+			s.Cluster.Flags["kubelet"]["maxPods"] = "1"
+			s.Cluster.Flags["etcd"] = map[string]Value{"pre-vote": "true"}
 		}},
 		{"scalars are replaced", "{hold: 2s, cluster: {workers: 5, flags: {kube-controller-manager: {v: 2}}}, target: {count: 1}}", func(s *Spec) {
 			s.Hold, s.Cluster.Workers, s.Target.Count = seconds(2)[0], 5, 1
@@ -256,7 +256,7 @@ func TestProfiles(t *testing.T) {
 		{"null of nothing", "{cluster: {flags: {etcd: {v: null}}}}", func(s *Spec) { s.Cluster.Flags["etcd"] = map[string]Value{} }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			yaml := smallExperiment + "  profiles:\n    other: {hold: 99s, cluster: {flags: {kubelet: {z: 9}}}}\n    it: " + tc.overlay + "\n"
+			yaml := smallExperiment + "  profiles:\n    other: {hold: 99s, cluster: {flags: {kubelet: {podsPerCore: 9}}}}\n    it: " + tc.overlay + "\n"
 			want := parse(t, smallExperiment, "")
 			want.Profile = "it"
 			tc.change(&want.Spec)

@@ -1,6 +1,8 @@
 package chaos
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -12,23 +14,37 @@ import (
 // A Setting is a flag with the value that it is to have.
 type Setting struct{ Component, Name, Value string }
 
-// String is the form that ParseSetting reads: component.name=value.
-func (s Setting) String() string { return s.Flag() + "=" + s.Value }
+// String is the form that ParseSettings reads: component.name=value, quoted if need be.
+func (s Setting) String() string {
+	if strings.ContainsAny(s.Value, `",`) {
+		return s.Flag() + `="` + strings.ReplaceAll(s.Value, `"`, `""`) + `"`
+	}
+	return s.Flag() + "=" + s.Value
+}
 
 // Flag is component.name.
 func (s Setting) Flag() string { return s.Component + "." + s.Name }
 
 // ParseSettings reads component.name=value, or several values of one flag with commas
-// between them. Its errors are *InvalidError.
+// between them. A value with commas stands in double quotes, and a quote inside of them is
+// doubled. Its errors are *InvalidError.
 func ParseSettings(text string) ([]Setting, error) {
 	flag, values, ok := strings.Cut(text, "=")
 	component, name, dot := strings.Cut(flag, ".")
 	if !ok || !dot || component == "" || name == "" || values == "" {
 		return nil, invalid("%q: want component.flag=value,value, such as kube-controller-manager.node-monitor-grace-period=8s,12s", text)
 	}
+	list, err := splitValues(values)
+	if err != nil {
+		return nil, invalid("%s: %v", flag, err)
+	}
+	quoted := strings.HasPrefix(strings.TrimSpace(values), `"`)
+	if cluster.Known(component, name) && cluster.TakesList(component, name) && len(list) > 1 && !quoted {
+		return nil, invalid(`%s: it takes a list, so quote each value: %s="%s" is one value, "A","B" are two`, flag, flag, values)
+	}
 	var all []Setting
-	for value := range strings.SplitSeq(values, ",") {
-		s := Setting{component, name, strings.TrimSpace(value)}
+	for _, value := range list {
+		s := Setting{component, name, value}
 		if err := s.check(); err != nil {
 			return nil, err
 		}
@@ -42,19 +58,68 @@ func ParseSettings(text string) ([]Setting, error) {
 	return all, nil
 }
 
+// splitValues splits values at the commas that are outside of quotes.
+func splitValues(text string) ([]string, error) {
+	var all []string
+	for {
+		text = strings.TrimSpace(text)
+		inQuotes, quoted := strings.CutPrefix(text, `"`)
+		if !quoted {
+			value, rest, more := strings.Cut(text, ",")
+			all = append(all, strings.TrimSpace(value))
+			if !more {
+				return all, nil
+			}
+			text = rest
+			continue
+		}
+		var value strings.Builder
+		for {
+			part, rest, closed := strings.Cut(inQuotes, `"`)
+			if !closed {
+				return nil, errors.New("a quote is not closed")
+			}
+			value.WriteString(part)
+			if inQuotes, quoted = strings.CutPrefix(rest, `"`); !quoted {
+				text = strings.TrimSpace(rest)
+				break
+			}
+			value.WriteByte('"')
+		}
+		all = append(all, value.String())
+		if text == "" {
+			return all, nil
+		}
+		rest, more := strings.CutPrefix(text, ",")
+		if !more {
+			return nil, fmt.Errorf("a comma belongs between values, not %q", text)
+		}
+		text = rest
+	}
+}
+
 func (s Setting) check() error {
-	if known := cluster.KnownFlags(s.Component); known == nil {
+	if cluster.KnownFlags(s.Component) == nil {
 		return invalid("%s: there is no component %q; %s", s, s.Component, nearest(s.Component, components))
-	} else if !cluster.Known(s.Component, s.Name) {
-		return invalid("%s: %s %s has no flag %q; %s", s, s.Component, cluster.KnownVersion, s.Name, nearest(s.Name, known))
 	}
-	if s.Value == "" {
-		return invalid("%s: a value is missing", s)
-	}
-	if err := cluster.CheckFlag(s.Component, s.Name, s.Value); err != nil {
+	if err := s.fits(); err != nil {
 		return invalid("%s: %v", s.Flag(), err)
 	}
 	return nil
+}
+
+// fits checks name and value of a flag of a component that there is.
+func (s Setting) fits() error {
+	if !cluster.Known(s.Component, s.Name) {
+		if heir := cluster.Heir(s.Component, s.Name); heir != "" {
+			return fmt.Errorf("%s %s has no flag %q: %s", s.Component, cluster.KnownVersion, s.Name, heir)
+		}
+		return fmt.Errorf("%s %s has no flag %q; %s", s.Component, cluster.KnownVersion, s.Name, nearest(s.Name, cluster.KnownFlags(s.Component)))
+	}
+	if s.Value == "" {
+		return errors.New("a value is missing")
+	}
+	return cluster.CheckFlag(s.Component, s.Name, s.Value)
 }
 
 // With is the experiment with flags of its cluster set to other values.

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,37 @@ func TestWith(t *testing.T) {
 	}
 	if was := exp.Flags(); was["kube-controller-manager"]["node-monitor-grace-period"] != "12s" || was["kube-apiserver"] != nil {
 		t.Errorf("the experiment itself was changed: %v", was)
+	}
+}
+
+// A value with commas stands in quotes. A list is never taken for several values.
+func TestValuesWithCommas(t *testing.T) {
+	for text, want := range map[string]string{
+		`kube-apiserver.feature-gates="A=true,B=false"`:                   `["A=true,B=false"]`,
+		`kube-apiserver.feature-gates="A=true,B=false", "C=true"`:         `["A=true,B=false" "C=true"]`,
+		`kube-apiserver.feature-gates=A=true`:                             `["A=true"]`,
+		`kube-controller-manager.node-monitor-grace-period="8s", 12s`:     `["8s" "12s"]`,
+		`kubelet.enforceNodeAllocatable="[pods, kube-reserved]"`:          `["[pods, kube-reserved]"]`,
+		`kubelet.evictionHard="{""memory.available"": ""5%"", a: ""1""}"`: `["{\"memory.available\": \"5%\", a: \"1\"}"]`,
+		`kube-apiserver.feature-gates=A=true,B=false`:                     `kube-apiserver.feature-gates: it takes a list, so quote each value: kube-apiserver.feature-gates="A=true,B=false" is one value, "A","B" are two`,
+		`kubelet.enforceNodeAllocatable=[pods,kube-reserved]`:             `kubelet.enforceNodeAllocatable: it takes a list, so quote each value: kubelet.enforceNodeAllocatable="[pods,kube-reserved]" is one value, "A","B" are two`,
+		`kube-apiserver.feature-gates="A=true`:                            `kube-apiserver.feature-gates: a quote is not closed`,
+		`kube-apiserver.feature-gates="A=true"B`:                          `kube-apiserver.feature-gates: a comma belongs between values, not "B"`,
+		`kube-apiserver.feature-gates="A=true",`:                          `kube-apiserver.feature-gates: a value is missing`,
+		`kube-controller-manager.pod-eviction-timeout=30s`:                `kube-controller-manager.pod-eviction-timeout: kube-controller-manager v1.37.2 has no flag "pod-eviction-timeout": it was removed in v1.27; evictions follow default-not-ready-toleration-seconds and default-unreachable-toleration-seconds of kube-apiserver`,
+	} {
+		settings, err := ParseSettings(text)
+		var values []string
+		for _, s := range settings {
+			values = append(values, s.Value)
+		}
+		got := fmt.Sprintf("%q", values)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
 	}
 }
 
@@ -62,7 +94,7 @@ func TestSoak(t *testing.T) {
 }
 
 func FuzzParseSettings(f *testing.F) {
-	for _, s := range []string{"kubelet.nodeLeaseDurationSeconds=8", "kube-controller-manager.node-monitor-grace-period=8s,12s", "kubelet.logging.verbosity=3", "a.b=c", "=", ".", ",", "kubelet.a={"} {
+	for _, s := range []string{"kubelet.nodeLeaseDurationSeconds=8", "kube-controller-manager.node-monitor-grace-period=8s,12s", "kubelet.logging.verbosity=3", "a.b=c", "=", ".", ",", "kubelet.a={", `kube-apiserver.feature-gates="A=true,B=""x""", "C=true"`, `kubelet.evictionHard="`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -47,6 +47,99 @@ func Known(component, name string) bool {
 	return slices.Contains(KnownFlags(component), name)
 }
 
+// removedFlags are flags that a version of Kubernetes took away, and what rules in their place.
+var removedFlags = map[string]string{
+	// kubernetes/kubernetes#115840
+	"kube-controller-manager pod-eviction-timeout": "it was removed in v1.27; evictions follow default-not-ready-toleration-seconds and default-unreachable-toleration-seconds of kube-apiserver",
+	"kube-controller-manager enable-taint-manager": "it was removed in v1.27; pods are always evicted by taints",
+	// kubernetes/kubernetes#108476
+	"kube-controller-manager experimental-cluster-signing-duration": "it was removed in v1.25; it is called cluster-signing-duration",
+}
+
+// kubeletFlags are flags of the kubelet's command line whose field has another name
+// (cmd/kubelet/app/options/options.go, AddKubeletConfigFlags). All others have the same
+// words.
+var kubeletFlags = map[string]string{
+	"anonymous-auth":                               "authentication.anonymous.enabled",
+	"authentication-token-webhook":                 "authentication.webhook.enabled",
+	"authentication-token-webhook-cache-ttl":       "authentication.webhook.cacheTTL",
+	"authorization-mode":                           "authorization.mode",
+	"authorization-webhook-cache-authorized-ttl":   "authorization.webhook.cacheAuthorizedTTL",
+	"authorization-webhook-cache-unauthorized-ttl": "authorization.webhook.cacheUnauthorizedTTL",
+	"client-ca-file":                               "authentication.x509.clientCAFile",
+	"event-qps":                                    "eventRecordQPS",
+	"image-gc-high-threshold":                      "imageGCHighThresholdPercent",
+	"image-gc-low-threshold":                       "imageGCLowThresholdPercent",
+	"log-flush-frequency":                          "logging.flushFrequency",
+	"logging-format":                               "logging.format",
+	"manifest-url":                                 "staticPodURL",
+	"manifest-url-header":                          "staticPodURLHeader",
+	"minimum-image-ttl-duration":                   "imageMinimumGCAge",
+	"pod-manifest-path":                            "staticPodPath",
+	"pod-max-pids":                                 "podPidsLimit",
+	"rotate-server-certificates":                   "serverTLSBootstrap",
+	"v":                                            "logging.verbosity",
+	"vmodule":                                      "logging.vmodule",
+}
+
+// Heir says what rules in the place of a flag that a component does not have: it was removed,
+// or it belongs to the kubelet's command line and has a field of the configuration. "" if
+// nothing is known of it.
+func Heir(component, name string) string {
+	if component != "kubelet" {
+		return removedFlags[component+" "+name]
+	}
+	path := kubeletFlags[name]
+	for _, f := range KnownFlags(component) {
+		if strings.Contains(name, "-") && strings.EqualFold(f, strings.ReplaceAll(name, "-", "")) {
+			path = f
+		}
+	}
+	if path == "" {
+		return ""
+	}
+	return "--" + name + " is a flag of its command line; flatline sets the field " + path + " of its configuration"
+}
+
+// TakesList says whether a value of a flag may be a list with commas. The flag must be Known.
+func TakesList(component, name string) bool {
+	if component == "kubelet" {
+		t := reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]()
+		for field := range strings.SplitSeq(name, ".") {
+			t = fieldType(t, field)
+			if t == nil {
+				return false
+			}
+		}
+		return t.Kind() == reflect.Slice || t.Kind() == reflect.Map
+	}
+	for line := range strings.Lines(knownFlags) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == component && f[1] == name {
+			return slices.Contains(listTypes, f[2])
+		}
+	}
+	return false
+}
+
+// listTypes are types of flags that hold several values with commas between them.
+var listTypes = []string{"strings", "stringToString", "mapStringString", "colonSeparatedMultimapStringString", "int32Slice", "pattern=N,..."}
+
+// fieldType is the type of a field by its name in a file, nil if there is none.
+func fieldType(t reflect.Type, name string) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if n, _, _ := strings.Cut(f.Tag.Get("json"), ","); n == name {
+			return f.Type
+		}
+	}
+	return nil
+}
+
 // CheckFlag says what is wrong with the value of a flag, by the type that the flag has;
 // nil also where the type says nothing. The flag must be Known.
 func CheckFlag(component, name, value string) error {

@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"reflect"
 	"strings"
 	"testing"
+
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
 func TestCheckFlag(t *testing.T) {
@@ -41,6 +44,50 @@ func TestCheckFlag(t *testing.T) {
 	}
 	if !strings.HasPrefix(knownFlags, "# Flags of "+KnownVersion+",") {
 		t.Errorf("the list is not of %s: %.40s", KnownVersion, knownFlags)
+	}
+}
+
+// What was removed, or belongs to the command line, is not known and names its heir, which is.
+func TestHeirs(t *testing.T) {
+	for flag := range removedFlags {
+		component, name, _ := strings.Cut(flag, " ")
+		if Known(component, name) || Heir(component, name) == "" {
+			t.Errorf("%s: known, or without an heir", flag)
+		}
+	}
+	for name, path := range kubeletFlags {
+		field, below, _ := strings.Cut(path, ".")
+		typ := fieldType(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), field)
+		for below != "" && typ != nil {
+			field, below, _ = strings.Cut(below, ".")
+			typ = fieldType(typ, field)
+		}
+		if typ == nil || Known("kubelet", name) {
+			t.Errorf("the field of --%s is no field: %s", name, path)
+		}
+	}
+	for name, want := range map[string]string{
+		"node-status-update-frequency": "nodeStatusUpdateFrequency", "cluster-dns": "clusterDNS", "tls-cert-file": "tlsCertFile", "kube-api-qps": "kubeAPIQPS",
+		"event-qps": "eventRecordQPS", "v": "logging.verbosity", "rotate-certificates": "rotateCertificates",
+	} {
+		if got := Heir("kubelet", name); !strings.Contains(got, " field "+want+" ") {
+			t.Errorf("--%s: %q", name, got)
+		}
+	}
+	if heir := Heir("kubelet", "nonsense") + Heir("kubelet", "nodeLeaseDurationSeconds") + Heir("kubelet", "no-such") + Heir("etcd", "x"); heir != "" {
+		t.Errorf("heirs of nothing: %s", heir)
+	}
+}
+
+func TestTakesList(t *testing.T) {
+	for flag, want := range map[string]bool{
+		"kube-apiserver feature-gates": true, "kube-apiserver enable-admission-plugins": true, "kube-controller-manager controllers": true, "kubelet enforceNodeAllocatable": true,
+		"kubelet evictionHard": true, "kubelet authentication.anonymous.enabled": false, "kubelet nodeStatusUpdateFrequency": false, "kube-controller-manager v": false, "kubelet a.b": false,
+	} {
+		component, name, _ := strings.Cut(flag, " ")
+		if TakesList(component, name) != want {
+			t.Errorf("%s: want %v", flag, want)
+		}
 	}
 }
 
