@@ -9,7 +9,7 @@ $(foreach v,$(ARGUMENTS),$(if $(findstring environment,$(origin $v)),$(eval over
 # q is one word for the shell, whatever is in it.
 q = '$(subst ','\'',$1)'
 sets = $(foreach s,$(SET),--set $(call q,$s))
-profile = --profile $(call q,$(or $(PROFILE),default))
+profile = $(if $(PROFILE),--profile $(call q,$(PROFILE)))
 runs = $(foreach r,$(RUN),$(call q,$r))
 
 .PHONY: help
@@ -37,8 +37,8 @@ bench: ## How long it takes to draw a report, to read a long timeline, and to co
 	@go test -run '^$$' -bench . -benchmem . ./internal/... ./pkg/...
 
 .PHONY: plan
-plan: setup-binary ## Say what an experiment would do and expect, without Docker: make plan NAME=csr-denied
-	@bin/flatline plan $(call q,$(NAME)) $(profile) $(sets)
+plan: setup-binary ## Say what an experiment would do and expect, without Docker: make plan NAME=csr-denied [O=yaml]
+	@bin/flatline plan $(call q,$(NAME)) $(profile) $(sets) $(if $(O),-o $(call q,$(O)))
 
 .PHONY: test
 test: setup ## Run every check and test, the smoke suite on a real cluster included

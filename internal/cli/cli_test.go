@@ -83,6 +83,8 @@ func TestBadInput(t *testing.T) {
 		"run ../../etc/passwd",
 		"run csr-denied --set kubelet.nodeLeaseDurationSeconds=4,8",
 		"plan csr-denied --set kubelet.nodeLeaseDuration=4",
+		"plan csr-denied -o json",
+		"schema csr-denied",
 		"plan csr-denied --set kubelet.node-status-update-frequency=4s",
 		"plan csr-denied --set kube-controller-manager.pod-eviction-timeout=30s",
 		"plan csr-denied --set kube-apiserver.feature-gates=A=true,B=false",
@@ -295,6 +297,35 @@ func TestPlan(t *testing.T) {
 			}
 			golden.Lines(t, file, stdout)
 		})
+	}
+}
+
+// A plan as YAML is a file that is planned, and run, as the experiment was. Values of --set are in it.
+func TestPlanIsReadBack(t *testing.T) {
+	for _, profile := range []string{"default", "fast"} {
+		args := []string{"--profile", profile, "--set", "kubelet.nodeLeaseDurationSeconds=6"}
+		code, text, stderr := invoke(t, "", append([]string{"plan", "csr-denied-everyone", "-o", "yaml"}, args...)...)
+		if code != 0 || stderr != "" {
+			t.Fatalf("exit code %d, stderr %q", code, stderr)
+		}
+		input := t.TempDir()
+		if err := os.WriteFile(filepath.Join(input, "csr-denied-everyone.yaml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if code, again, stderr := invoke(t, input, "plan", "csr-denied-everyone.yaml", "-o", "yaml"); code != 0 || again != text {
+			t.Errorf("exit code %d, stderr %q, it is read back as\n%s\nand was\n%s", code, stderr, again, text)
+		}
+		_, planned, _ := invoke(t, "", append([]string{"plan", "csr-denied-everyone"}, args...)...)
+		if code, again, stderr := invoke(t, input, "plan", "./csr-denied-everyone.yaml", "--profile", profile); code != 0 || again != planned {
+			t.Errorf("exit code %d, stderr %q, the plan of it is\n%s\nand was\n%s", code, stderr, again, planned)
+		}
+	}
+}
+
+// The schema is printed as it is.
+func TestSchema(t *testing.T) {
+	if code, stdout, stderr := invoke(t, "", "schema"); code != 0 || stderr != "" || stdout != string(experiments.Schema) {
+		t.Errorf("exit code %d, stderr %q, %d bytes", code, stderr, len(stdout))
 	}
 }
 

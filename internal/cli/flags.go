@@ -35,7 +35,7 @@ func oneExperiment(_ *cobra.Command, args []string) error {
 
 // profileFlag adds --profile, and completion of it and of experiments' names.
 func profileFlag(c *cobra.Command, profile *string) {
-	c.Flags().StringVar(profile, "profile", chaos.DefaultProfile, "timers to run with: default are Kubernetes' own, fast are short")
+	c.Flags().StringVar(profile, "profile", "", `timers to run with: default are Kubernetes' own, fast are short (default "default")`)
 	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		names, _ := chaos.Names(experiments.FS)
 		return names, cobra.ShellCompDirectiveNoFileComp

@@ -51,7 +51,7 @@ func (a *app) command() *cobra.Command {
 		id, title string
 		verbs     []*cobra.Command
 	}{
-		{"run", "Run experiments:", []*cobra.Command{a.run(), a.tune(), a.plan(), a.list(), a.nodeImage()}},
+		{"run", "Run experiments:", []*cobra.Command{a.run(), a.tune(), a.plan(), a.list(), a.schema(), a.nodeImage()}},
 		{"read", "Read recorded runs:", []*cobra.Command{a.judge(), a.report(), a.compare(), a.claims()}},
 		{"repair", "Check and repair:", []*cobra.Command{a.doctor(), a.heal(), a.clean()}},
 	} {

@@ -15,6 +15,7 @@ import (
 // A Plan is what an experiment would do, in the words to be shown.
 type Plan struct {
 	Name, Profile, Description, Fault string
+	Setup                             []string // on what it is run
 	Config                            *judge.Config
 	Undo, Repair                      []string // "what on which node"
 	Forecasts                         []judge.Forecast
@@ -27,7 +28,11 @@ type Plan struct {
 func (p *Plan) Text(out io.Writer) error {
 	p = shown(p)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, profile %s, Kubernetes %s\n%s\n\nflags that are set, and defaults that matter:\n", p.Name, p.Profile, p.Config.KubernetesVersion, p.Description)
+	fmt.Fprintf(&b, "%s, profile %s, Kubernetes %s\n%s\n\n", p.Name, p.Profile, p.Config.KubernetesVersion, p.Description)
+	for _, line := range p.Setup {
+		fmt.Fprintln(&b, line)
+	}
+	fmt.Fprintf(&b, "\nflags that are set, and defaults that matter:\n")
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, component := range slices.Sorted(maps.Keys(p.Config.Flags)) {
 		for _, name := range slices.Sorted(maps.Keys(p.Config.Flags[component])) {

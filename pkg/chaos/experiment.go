@@ -43,9 +43,12 @@ func (e *Experiment) YAML() ([]byte, error) {
 	return text, nil
 }
 
-// Metadata names an experiment. Labels select it in suites: fault, tier, scope.
+// Metadata names an experiment.
 type Metadata struct {
-	Name   string            `json:"name"`
+	// The name of the file, without .yaml.
+	Name string `json:"name"`
+	// Labels select experiments in suites: tier is smoke, full or slow, and scope says what
+	// is broken. The label fault is always the type of the fault.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
@@ -67,8 +70,10 @@ type Spec struct {
 
 // A ClusterSpec says what cluster is needed.
 type ClusterSpec struct {
-	Workers int                         `json:"workers"`
-	Flags   map[string]map[string]Value `json:"flags,omitempty"`
+	// How many nodes there are beside the control plane, at least 2.
+	Workers int `json:"workers"`
+	// Flags of each component, and fields of the kubelet's configuration.
+	Flags map[string]map[string]Value `json:"flags,omitempty"`
 }
 
 // A Value is the value of a flag: a string, number or boolean of the file.
@@ -90,17 +95,18 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 
 // Canaries are pods on the target that wait to be evicted.
 type Canaries struct {
-	// Tolerations has one Deployment of one pod each: tolerationSeconds for
+	// One Deployment of one pod for each: tolerationSeconds for
 	// node.kubernetes.io/unreachable.
 	Tolerations []judge.Duration `json:"tolerations,omitempty"`
-	// DaemonSet adds a pod that is never evicted.
+	// A pod of a DaemonSet too, which is never evicted.
 	DaemonSet bool `json:"daemonSet,omitempty"`
 }
 
 // A TargetSpec says how many nodes are broken. The rest are control nodes.
 type TargetSpec struct {
-	Role  string `json:"role"`
-	Count int    `json:"count"`
+	Role string `json:"role"`
+	// How many are broken. One worker must be left alone, unless the fault spares none.
+	Count int `json:"count"`
 }
 
 // A FaultSpec says what is broken, and a Certificate which one ends: what an experiment says of

@@ -15,8 +15,8 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/experiments"
+	"github.com/flatline-chaos/flatline/internal/golden"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 

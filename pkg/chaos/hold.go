@@ -102,7 +102,7 @@ func (r *run) meanwhile(ctx context.Context) (stop func()) {
 			r.atMoment(ctx, *spec.At, func() error { return r.strike(ctx) })
 		}
 		if rel := spec.Release; rel != nil {
-			r.atMoment(ctx, When{rel.After, rel.Plus}, func() error { return r.release(ctx) })
+			r.atMoment(ctx, rel.Moment, func() error { return r.release(ctx) })
 		}
 	})
 	return func() { cancel(); all.Wait() }
@@ -116,7 +116,7 @@ func count(b bool) int {
 }
 
 // atMoment waits for a moment of the first target and does what comes then.
-func (r *run) atMoment(ctx context.Context, w When, do func() error) {
+func (r *run) atMoment(ctx context.Context, w judge.Moment, do func() error) {
 	defer r.coming.Add(-1)
 	first := r.target.Nodes[0].Name
 	err := r.wait(ctx, r.longestHold(), func(f *judge.Fold) bool {
@@ -219,7 +219,7 @@ func (r *run) longestHold() time.Duration {
 		long += time.Duration(spec.Release.Plus) + electionTime
 	}
 	switch c := spec.Certificate; {
-	case c == nil:
+	case c == Certificate{}:
 	case c.Mint > 0:
 		long += time.Duration(c.Mint)
 	default:

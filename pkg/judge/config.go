@@ -134,13 +134,15 @@ type Release struct {
 // window (expect) or must not occur at all (never).
 type Expectation struct {
 	Milestone string `json:"milestone"`
-	// Subject tells apart milestones of one name: a toleration such as "300s"
+	// What tells apart milestones of one name: a toleration such as "300s"
 	// for PodEvicted and ReplacementReady. Empty takes the earliest.
 	Subject string `json:"subject,omitempty"`
-	// Min and Max are the user's own limits, counted as the derived window is.
+	// A limit of one's own, beside the window that is derived and counted as it is.
 	Min Duration `json:"min,omitempty"`
+	// A limit of one's own, beside the window that is derived and counted as it is.
 	Max Duration `json:"max,omitempty"`
-	Why string   `json:"why,omitempty"`
+	// Why there is such a limit.
+	Why string `json:"why,omitempty"`
 }
 
 // A Duration is a time.Duration that reads and writes as "12s".
