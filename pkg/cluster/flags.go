@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -175,24 +176,14 @@ func (c *Cluster) Flags(ctx context.Context) (map[string]map[string]Flag, error)
 	return flags, errors.Join(errs...)
 }
 
+//go:embed controller.sh
+var controllerScript string
+
 // controllerPages returns the configz and, if there is one, the flagz of kube-controller-manager:
 // JSON values one after the other. It only listens inside the node, and only answers to
 // system:masters; the key is not taken out of the node.
 func (c *Cluster) controllerPages(ctx context.Context) (string, error) {
-	const script = `set -eu
-umask 077
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-for part in certificate key; do
-  sed -n "s/^ *client-$part-data: //p" /etc/kubernetes/super-admin.conf | base64 -d >"$dir/$part"
-done
-ask() {
-  curl --silent --show-error --fail --insecure --max-time 10 --cert "$dir/certificate" --key "$dir/key" \
-    --header "Accept: $2" "https://127.0.0.1:10257/$1"
-}
-ask configz application/json
-ask flagz "$1" 2>/dev/null || true`
-	return c.nodes[0].output(ctx, "bash", "-c", script, "bash", flagzAccept)
+	return c.nodes[0].output(ctx, "bash", "-c", controllerScript, "bash", flagzAccept)
 }
 
 // kubeletPage returns the KubeletConfiguration that a kubelet runs with.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
 	"strings"
@@ -43,26 +44,9 @@ func guardOf(node string) string { return node + "-guard" }
 // guardScript lets a paused node go on when no sign of life came for so many seconds, and
 // for some more. Ages are those of /proc/uptime, which no clock setting moves and which
 // goes on while a machine sleeps. It ends when the node is gone.
-const guardScript = `
-node=$1 after=$2 more=$3
-ask() { curl --silent --show-error --max-time 60 --unix-socket /engine.sock --output "${3:-/dev/null}" --write-out '%{http_code}' --request "$1" "http://engine/containers/$node/$2"; }
-silent() {
-  local then now
-  read -r then < alive && read -r now _ < /proc/uptime || return 1
-  now=${now%%.*}
-  (( now < then || now - then >= after ))
-}
-mkdir -p /guard && cd /guard || exit 1
-cut -d. -f1 /proc/uptime > alive
-while :; do
-  if silent && sleep "$more" && silent; then
-    case $(ask GET json state) in
-    404) exit 0 ;;
-    200) [ "$(jq -r .State.Paused state)" != true ] || [ "$(ask POST unpause)" != 204 ] || date +%s.%N > fired ;;
-    esac
-  fi
-  sleep 5
-done`
+//
+//go:embed guard.sh
+var guardScript string
 
 // Guard puts a container beside the node that lets it go on when Sign was not called for
 // after, and for a while more. It runs at the engine, so that it outlives the caller's

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -458,35 +459,26 @@ func withFields(config []byte, fields map[string]string) ([]byte, error) {
 	return yaml.Marshal(tree)
 }
 
+//go:embed made.sh
+var madeScript string
+
 // made returns a file of the node as it was when the cluster was created, and keeps a
 // copy the first time.
 func (n *Node) made(ctx context.Context, path string) ([]byte, error) {
-	const script = `set -eu
-dir=/etc/flatline/created
-copy=$dir/$(basename "$1")
-if [ ! -e "$copy" ]; then
-  mkdir -p "$dir"
-  cp -p "$1" "$copy.new"
-  mv "$copy.new" "$copy"
-fi
-cat "$copy"`
-	out, err := n.output(ctx, "sh", "-c", script, "sh", path)
+	out, err := n.output(ctx, "sh", "-c", madeScript, "sh", path)
 	return []byte(out), err
 }
+
+//go:embed replace.sh
+var replaceScript string
 
 // replace puts a file in the place of another one, with its mode and owner, all at once.
 // The kubelet passes over manifests whose names begin with a dot
 // (kubelet/config/file_linux.go).
 func (n *Node) replace(ctx context.Context, path, other string, text []byte) error {
-	const script = `set -eu
-new=$(dirname "$1")/.$(basename "$1").new
-cp -p "$2" "$new"
-cat >"$new"
-mv "$new" "$1"
-if [ "$1" != "$2" ]; then rm "$2"; fi`
 	ctx, cancel := context.WithTimeout(ctx, execTimeout)
 	defer cancel()
-	return n.Exec(ctx, bytes.NewReader(text), nil, "sh", "-c", script, "sh", path, other)
+	return n.Exec(ctx, bytes.NewReader(text), nil, "sh", "-c", replaceScript, "sh", path, other)
 }
 
 // A hopelessError is one that will be the same the next time.

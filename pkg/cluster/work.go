@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -24,12 +25,9 @@ const (
 
 // holdScript lives in the node for as long as its standard input; a minute without a line
 // ends it as well, since a network may not tell that its other end is gone.
-const holdScript = `exec 9>>"$1" || exit 1
-flock --nonblock 9 || { echo "busy $(head -c 200 "$1")"; exit; }
-echo "$2" >"$1"
-echo held
-while read -r -t 60 _; do touch "$1"; done
-touch -d @0 "$1"`
+//
+//go:embed hold.sh
+var holdScript string
 
 // A BusyError says that somebody is at work on a cluster, or may be.
 type BusyError struct{ Cluster, Why string }

@@ -396,7 +396,7 @@ func TestCompareClocks(t *testing.T) {
 
 func TestKubeletScriptSendsNoKey(t *testing.T) {
 	// The file holds certificate and key; only the blocks between these marks may leave.
-	if !strings.Contains(kubeletScript, `sed -n '/BEGIN CERT/,/END CERT/p' $to`) || regexp.MustCompile(`(cat|base64) [^|)]*\$(cert|to)\b`).MatchString(kubeletScript) {
+	if !strings.Contains(kubeletScript, `sed -n '/BEGIN CERT/,/END CERT/p' "$to"`) || regexp.MustCompile(`(cat|base64) [^|)]*\$(cert|to)\b`).MatchString(kubeletScript) {
 		t.Error("the script does not filter the certificate file")
 	}
 }
