@@ -105,7 +105,7 @@ for step; do
 done
 printf '%s\n' '[Service]' "ExecStart=/bin/bash $dir/deadman $dir" > /etc/systemd/system/$unit.service
 printf '%s\n' '[Timer]' OnActiveSec=10 OnUnitActiveSec=10 AccuracySec=1s '[Install]' WantedBy=timers.target > /etc/systemd/system/$unit.timer
-` + signScript + `
+` + signScript + ` || exit 1
 sync -f .
 systemctl daemon-reload
 systemctl enable --quiet --now $unit.timer

@@ -52,6 +52,13 @@ func TestDeadManTimer(t *testing.T) {
 	if err := armDeadMan(t.Context(), Node{"worker", n}, runID, nil); err == nil || !strings.Contains(err.Error(), "arming the dead-man timer on worker: ") || !strings.Contains(err.Error(), "no bus") {
 		t.Errorf("error %v", err)
 	}
+
+	// One without a sign of life would fire at once.
+	n = newShellNode(t)
+	n.must(os.Remove(n.path("proc/uptime")))
+	if err := armDeadMan(t.Context(), Node{"worker", n}, runID, nil); err == nil || n.calls() != "" {
+		t.Errorf("armed without a sign of life: %v", err)
+	}
 }
 
 func TestDeadMan(t *testing.T) {
