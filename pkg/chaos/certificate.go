@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	_ "embed"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/flatline-chaos/flatline/pkg/observe"
+	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 // An authority signs client certificates with the cluster's own CA. The CA's key
@@ -131,18 +133,12 @@ func (a *authority) rotateLater(node string, life time.Duration) ([]byte, error)
 }
 
 // pkiDir is where a kubelet keeps its client certificates.
-const pkiDir = "/var/lib/kubelet/pki"
+const pkiDir = timeline.CertificateFolder
+
+//go:embed install.sh
+var installFile string
 
 // installScript makes a staged PEM file the kubelet's current certificate. The
 // link is replaced by a rename, so that a plain file in its place goes too, and
 // what a kubelet may have left half done is removed.
-func installScript(staged, name string) string {
-	return fmt.Sprintf(`set -e
-mkdir -p %[1]s
-install -m 600 %[2]s %[1]s/%[3]s
-rm -f %[1]s/kubelet-client-updated.pem
-ln -sfn %[1]s/%[3]s %[1]s/flatline-link
-mv -T %[1]s/flatline-link %[1]s/kubelet-client-current.pem
-sync -f %[1]s
-`, pkiDir, staged, name)
-}
+func installScript(staged, name string) string { return given(installFile, staged, name, pkiDir) }

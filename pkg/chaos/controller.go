@@ -3,6 +3,7 @@ package chaos
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -15,12 +16,19 @@ const (
 	controllerManager  = "kube-controller-manager"
 	manifests          = "/etc/kubernetes/manifests/"
 	controllerManifest = manifests + controllerManager + ".yaml"
-	// controllerContainer prints the id of its running container. With pipefail it
-	// fails where nobody can tell, which must not look like none.
-	controllerContainer = `crictl ps -q --name '^` + controllerManager + `$' | cut -c1-13 | sed -n 1p`
-	// controllerProcess prints its process, which a node sees under its whole name.
-	controllerProcess = `pgrep -o -f '^` + controllerManager + ` '`
 )
+
+// controllerFunctions has container and process, which print the id of the controller
+// manager's container and its process.
+//
+//go:embed controller.sh
+var controllerFunctions string
+
+//go:embed manifest-out.sh
+var manifestOut string
+
+//go:embed kill-controller.sh
+var killController string
 
 // stopped records that the controller manager's container ended.
 func (t *Target) stopped(at time.Time, id string) {
@@ -51,13 +59,7 @@ func (f *controllerStopped) Release(ctx context.Context, t *Target) (time.Time, 
 // Inject moves the manifest, gives the target its certificate, and waits until the
 // container is gone: the kubelet looks every second, and lists every 20 s.
 func (f *controllerStopped) Inject(ctx context.Context, t *Target) error {
-	out, err := t.ControlPlane.change(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
-id=$(%s)
-cp -p %[2]s manifest.new
-sync manifest.new; mv manifest.new manifest
-at=$(date +%%s.%%N)
-rm %[2]s
-echo $at $id`, controllerContainer, controllerManifest)))
+	out, err := t.ControlPlane.change(ctx, nil, inStage(t.RunID, given(controllerFunctions+manifestOut, controllerManifest)))
 	if err != nil {
 		return fmt.Errorf("moving the manifest of %s: %w", controllerManager, err)
 	}
@@ -67,7 +69,9 @@ echo $at $id`, controllerContainer, controllerManifest)))
 		return fmt.Errorf("moving the manifest of %s: %w", controllerManager, err)
 	}
 	t.injected(at, "the manifest of "+controllerManager+" is moved out")
-	out, err = t.ControlPlane.script(ctx, nil, fmt.Sprintf("set -o pipefail\nfor i in $(seq 1200); do id=$(%s) && [ -z \"$id\" ] && { date +%%s.%%N; exit 0; }; sleep 0.1; done\necho 'the container does not end' >&2; exit 1", controllerContainer))
+	out, err = t.ControlPlane.script(ctx, nil, controllerFunctions+`set -o pipefail
+for i in $(seq 1200); do id=$(container) && [ -z "$id" ] && { date +%s.%N; exit 0; }; sleep 0.1; done
+echo 'the container does not end' >&2; exit 1`)
 	if err != nil {
 		return fmt.Errorf("waiting for the container of %s to end: %w", controllerManager, err)
 	}
@@ -82,7 +86,7 @@ echo $at $id`, controllerContainer, controllerManifest)))
 // Witness sees it in place while the manifest is out, and biting while there is no
 // container.
 func (f *controllerStopped) Witness(ctx context.Context, t *Target) (Evidence, error) {
-	out, err := t.ControlPlane.script(ctx, nil, fmt.Sprintf("set -o pipefail\n[ -e %s ] && echo there || echo out\n%s", controllerManifest, controllerContainer))
+	out, err := t.ControlPlane.script(ctx, nil, given(controllerFunctions+"set -o pipefail\n[ -e \"$1\" ] && echo there || echo out\ncontainer", controllerManifest))
 	if err != nil {
 		return Evidence{}, fmt.Errorf("looking at the manifest of %s: %w", controllerManager, err)
 	}
@@ -101,21 +105,21 @@ type controllerFrozen struct{}
 
 // thaw has nothing to do where there is no process, which pgrep says with a 1: one
 // that was started since is not frozen.
-const thaw = "p=$(" + controllerProcess + ") || exit $(($? > 1))\nkill -CONT $p && date +%s.%N"
+const thaw = "p=$(process) || exit $(($? > 1))\nkill -CONT $p && date +%s.%N"
 
 // Undo lets it go on.
 func (f *controllerFrozen) Undo(t *Target) []Step {
-	return append(withoutRequests(t), Step{Desc: "letting " + controllerManager + " go on", On: t.ControlPlane.Name, Script: inStage(t.RunID, thaw)})
+	return append(withoutRequests(t), Step{Desc: "letting " + controllerManager + " go on", On: t.ControlPlane.Name, Script: inStage(t.RunID, controllerFunctions+thaw)})
 }
 
 // Release lets it go on with the targets left alone.
 func (f *controllerFrozen) Release(ctx context.Context, t *Target) (time.Time, error) {
-	return t.release(ctx, thaw)
+	return t.release(ctx, controllerFunctions+thaw)
 }
 
 // Inject freezes it.
 func (f *controllerFrozen) Inject(ctx context.Context, t *Target) error {
-	at, err := t.ControlPlane.when(ctx, "p=$("+controllerProcess+") && kill -STOP $p && date +%s.%N")
+	at, err := t.ControlPlane.when(ctx, controllerFunctions+"p=$(process) && kill -STOP $p && date +%s.%N")
 	if err != nil {
 		return fmt.Errorf("freezing %s: %w", controllerManager, err)
 	}
@@ -125,7 +129,7 @@ func (f *controllerFrozen) Inject(ctx context.Context, t *Target) error {
 
 // Witness looks at the state of the process.
 func (f *controllerFrozen) Witness(ctx context.Context, t *Target) (Evidence, error) {
-	out, err := t.ControlPlane.script(ctx, nil, "ps -o stat= -p $("+controllerProcess+")")
+	out, err := t.ControlPlane.script(ctx, nil, controllerFunctions+"ps -o stat= -p $(process)")
 	if err != nil {
 		return Evidence{}, fmt.Errorf("looking at the process of %s: %w", controllerManager, err)
 	}
@@ -145,7 +149,7 @@ func (f *controllerKilled) Undo(t *Target) []Step { return withoutRequests(t) }
 
 // Inject kills it.
 func (f *controllerKilled) Inject(ctx context.Context, t *Target) error {
-	out, err := t.ControlPlane.change(ctx, nil, "set -eo pipefail\nid=$("+controllerContainer+")\n[ -n \"$id\" ] || { echo 'no container runs' >&2; exit 1; }\np=$("+controllerProcess+")\nat=$(date +%s.%N)\nkill -KILL $p\necho $at $id")
+	out, err := t.ControlPlane.change(ctx, nil, controllerFunctions+killController)
 	if err != nil {
 		return fmt.Errorf("killing %s: %w", controllerManager, err)
 	}
@@ -165,7 +169,7 @@ func (f *controllerKilled) Witness(ctx context.Context, t *Target) (Evidence, er
 	if f.id == "" {
 		return Evidence{}, nil
 	}
-	out, err := t.ControlPlane.script(ctx, nil, "set -o pipefail\n"+controllerContainer)
+	out, err := t.ControlPlane.script(ctx, nil, controllerFunctions+"set -o pipefail\ncontainer")
 	if err != nil {
 		return Evidence{}, fmt.Errorf("looking for the container of %s: %w", controllerManager, err)
 	}

@@ -228,7 +228,7 @@ func (w *crashWorld) stops(lines func() int, do func() error) []stop {
 	w.world.before = func(script string, files tree) {
 		// What only looks is no point of its own, nor is a sign of life: those come
 		// from other goroutines, and a runner that is killed gives none.
-		looks := script == snapshotScript || script == clusterScript || strings.HasSuffix(script, "[ ! -e fired ] || echo fired")
+		looks := script == snapshotScript() || script == clusterScript() || strings.HasSuffix(script, "[ ! -e fired ] || echo fired")
 		if !looks && script != waitScript {
 			stops = append(stops, stop{script, files, lines()})
 		}

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,14 @@ const (
 
 // admin is kubectl inside the control-plane node.
 const admin = "kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout=60s "
+
+// adminFunction has the same under a name, for scripts of which it is the beginning.
+const adminFunction = "admin() { " + admin + "\"$@\"; }\n"
+
+// keepFunction has keep, which keeps a copy of an object. It needs adminFunction.
+//
+//go:embed keep.sh
+var keepFunction string
 
 // csrDenied takes the target's right to have its rotation requests approved: the
 // group of all nodes in the binding is replaced by the control nodes by name. The
@@ -133,6 +142,9 @@ func (f *csrDenied) Inject(ctx context.Context, t *Target) error {
 	return t.installMinted(ctx)
 }
 
+//go:embed restrict.sh
+var restrictScript string
+
 // restrict replaces the binding's subjects, or deletes it, and returns the node's
 // time at which that was done. The binding is kept in the run's folder first.
 func (f *csrDenied) restrict(ctx context.Context, t *Target) (time.Time, error) {
@@ -140,15 +152,12 @@ func (f *csrDenied) restrict(ctx context.Context, t *Target) (time.Time, error) 
 	for _, n := range t.ControlNodes {
 		users = append(users, fmt.Sprintf(`{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"system:node:%s"}`, n.Name))
 	}
-	change := fmt.Sprintf(`patch clusterrolebinding %s --type=merge -p '{"subjects":[%s]}'`, rotationBinding, strings.Join(users, ","))
+	change := []string{"patch", "clusterrolebinding", rotationBinding, "--type=merge", "-p", `{"subjects":[` + strings.Join(users, ",") + "]}"}
 	if t.Spec.Everyone {
-		change = "delete clusterrolebinding " + rotationBinding
+		change = []string{"delete", "clusterrolebinding", rotationBinding}
 	}
-	out, err := t.ControlPlane.change(ctx, nil, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
-%[1]sget clusterrolebinding %[2]s -o json | jq 'del(.metadata.uid, .metadata.resourceVersion, .metadata.creationTimestamp, .metadata.managedFields)' > binding-before.new
-sync binding-before.new; mv binding-before.new binding-before
-%[1]s%[3]s >/dev/null
-date +%%s.%%N`, admin, rotationBinding, change)))
+	script := given(adminFunction+keepFunction+restrictScript, append([]string{rotationBinding}, change...)...)
+	out, err := t.ControlPlane.change(ctx, nil, inStage(t.RunID, script))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("restricting the binding that approves rotation: %w", err)
 	}

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -68,55 +69,29 @@ func (n Node) change(ctx context.Context, stdin []byte, script string) (string, 
 	return n.bash(ctx, stdin, aloneScript, script, "change")
 }
 
-// signScript gives a sign of life in the current folder: the time since the machine was
-// started, which no clock setting moves and which goes on while a machine sleeps.
-const signScript = `read -r up _ < /proc/uptime && echo "${up%.*}" > alive.new && mv alive.new alive`
+// signFunction has sign, which gives a sign of life in the current folder.
+//
+//go:embed sign.sh
+var signFunction string
 
-// deadManScript takes the steps in the folder $1 when the runner has not been heard of. What
+// deadManScript takes the steps in a folder when the runner has not been heard of. What
 // failed is tried again at the next tick. Who heals gives signs too: see settle.
-var deadManScript = fmt.Sprintf(`cd "$1" || exit 0
-alive() {
-  local then now
-  read -r then < alive && read -r now _ < /proc/uptime || return 1
-  now=${now%%.*}
-  [ "$now" -ge "$then" ] && [ $((now - then)) -lt %d ]
-} 2>/dev/null
-[ -e fired ] || { alive && exit 0; sleep %d; alive && exit 0; date +%%s.%%N > fired; }
-alive && exit 0
-i=0
-while [ -e step-$i ]; do
-  [ -e done-$i ] || { bash alone "$(cat step-$i)" > out-$i 2>&1 && touch done-$i; }
-  i=$((i + 1))
-done`, int(deadManAfter.Seconds()), int(secondLook.Seconds()))
+//
+//go:embed deadman.sh
+var deadManScript string
 
-// armScript makes the folder $1 with what its timer needs, and the timer $2 of systemd,
-// which a restart of the node does not end. Each further argument is a step.
-const armScript = `set -e
-dir=$1 unit=$2 alone=$3 deadman=$4
-shift 4
-mkdir -p "$dir"
-cd "$dir"
-printf '%s\n' "$alone" > alone
-printf '%s\n' "$deadman" > deadman
-i=0
-for step; do
-  printf '%s\n' "$step" > step-$i
-  i=$((i + 1))
-done
-printf '%s\n' '[Service]' "ExecStart=/bin/bash $dir/deadman $dir" > /etc/systemd/system/$unit.service
-printf '%s\n' '[Timer]' OnActiveSec=10 OnUnitActiveSec=10 AccuracySec=1s '[Install]' WantedBy=timers.target > /etc/systemd/system/$unit.timer
-` + signScript + ` || exit 1
-sync -f .
-systemctl daemon-reload
-systemctl enable --quiet --now $unit.timer
-systemctl is-active --quiet $unit.timer`
+// armScript makes a run's folder with what its timer needs, and the timer of systemd,
+// which a restart of the node does not end.
+//
+//go:embed arm.sh
+var armScript string
 
 // armDeadMan puts a timer into a node that runs the given steps when the runner has not
 // been heard of for deadManAfter; for what is done from outside it has the engine guard the
 // node. It is armed before the first change. Each step runs whether or not another failed;
 // a marker tells that it fired.
 func armDeadMan(ctx context.Context, n Node, runID string, steps []Step) error {
-	args := []string{stage(runID), timerUnit(runID), aloneScript, deadManScript}
+	args := []string{stage(runID), timerUnit(runID), aloneScript, deadManScript, wholeSeconds(deadManAfter), wholeSeconds(secondLook)}
 	guard := false
 	for _, s := range steps {
 		if s.Do != "" {
@@ -125,7 +100,7 @@ func armDeadMan(ctx context.Context, n Node, runID string, steps []Step) error {
 			args = append(args, strings.TrimSuffix(s.Script, "\n"))
 		}
 	}
-	if _, err := n.bash(ctx, nil, armScript, args...); err != nil {
+	if _, err := n.bash(ctx, nil, signFunction+armScript, args...); err != nil {
 		return fmt.Errorf("arming the dead-man timer on %s: %w", n.Name, err)
 	}
 	if !guard {
@@ -138,17 +113,22 @@ func armDeadMan(ctx context.Context, n Node, runID string, steps []Step) error {
 	return g.Guard(ctx, deadManAfter, secondLook)
 }
 
+//go:embed settle.sh
+var settleScript string
+
 // settle gives a sign of life, has a timer that has fired act once more should that be the
 // last sign, and waits until one that is at work has done.
 func settle(runID string) string {
-	return inStage(runID, fmt.Sprintf(`[ -e alive ] || exit 0
-%s
-rm -f done-*
-for i in $(seq 280); do systemctl is-active --quiet %s.service || exit 0; sleep 1; done
-echo 'it is still at work' >&2; exit 1`, signScript, timerUnit(runID)))
+	return inStage(runID, signFunction+given(settleScript, timerUnit(runID)))
 }
 
+// wholeSeconds are those of a duration, for a script.
+func wholeSeconds(d time.Duration) string { return fmt.Sprint(int(d.Seconds())) }
+
 func timerUnit(runID string) string { return "flatline-" + runID }
+
+//go:embed clean.sh
+var cleanScript string
 
 // cleanSteps disarm the timer and remove the run's folder, and certificates of
 // ours that the kubelet has rotated away from.
@@ -158,23 +138,12 @@ func cleanSteps(node, runID string, guard bool) []Step {
 		steps = append(steps, Step{Desc: "removing the node's guard", On: node, Do: "unguard"})
 	}
 	return append(steps, Step{Desc: "removing the dead-man timer and staged files", On: node,
-		Script: inStage(runID, fmt.Sprintf(`systemctl disable --quiet --now %[1]s.timer 2>/dev/null
-systemctl stop %[1]s.service 2>/dev/null
-rm -f /etc/systemd/system/%[1]s.timer /etc/systemd/system/%[1]s.service
-systemctl daemon-reload
-systemctl reset-failed %[1]s.service %[1]s.timer 2>/dev/null
-for f in %[3]s/flatline-*.pem; do
-  [ -e "$f" ] && [ "$(readlink -f %[3]s/kubelet-client-current.pem)" != "$f" ] && rm -f "$f"
-done
-cd /
-rm -rf %[2]s
-rmdir /var/lib/flatline 2>/dev/null
-exit 0`, timerUnit(runID), quote(stage(runID)), pkiDir))})
+		Script: inStage(runID, given(cleanScript, timerUnit(runID), stage(runID), pkiDir))})
 }
 
 // keepAlive gives a sign of life to a node, and says whether its timer fired.
 func keepAlive(ctx context.Context, n Node, runID string) (fired bool, err error) {
-	out, err := n.script(ctx, nil, inStage(runID, "[ -e alive ] || exit 0\n"+signScript+"\n[ ! -e fired ] || echo fired"))
+	out, err := n.script(ctx, nil, inStage(runID, signFunction+"[ -e alive ] || exit 0\nsign\n[ ! -e fired ] || echo fired"))
 	if err != nil {
 		return false, fmt.Errorf("giving a sign of life to %s: %w", n.Name, err)
 	}

@@ -39,7 +39,7 @@ func TestDeadManTimer(t *testing.T) {
 	}
 	dir := n.here(stage(runID))
 	service, timer := n.read("etc/systemd/system/flatline-"+runID+".service"), n.read("etc/systemd/system/"+unit)
-	if want := "[Service]\nExecStart=/bin/bash " + dir + "/deadman " + dir + "\n"; service != want {
+	if want := "[Service]\nExecStart=/bin/bash " + dir + "/deadman " + dir + " 60 15\n"; service != want {
 		t.Errorf("service %q, want %q", service, want)
 	}
 	if want := "[Timer]\nOnActiveSec=10\nOnUnitActiveSec=10\nAccuracySec=1s\n[Install]\nWantedBy=timers.target\n"; timer != want {
@@ -123,7 +123,7 @@ func TestDeadMan(t *testing.T) {
 
 // deadMan has the node's timer tick once.
 func deadMan(n *shellNode) error {
-	return n.Exec(n.t.Context(), nil, io.Discard, "/bin/bash", stage(runID)+"/deadman", stage(runID))
+	return n.Exec(n.t.Context(), nil, io.Discard, "/bin/bash", stage(runID)+"/deadman", stage(runID), "60", "15")
 }
 
 func keepAliveLooks(n *shellNode) (bool, error) {
@@ -234,7 +234,7 @@ func TestScriptsParse(t *testing.T) {
 	for i, s := range slices.Concat(target.scripts, control.scripts) {
 		parses(t, fmt.Sprint("script ", i), s)
 	}
-	parses(t, "snapshot", snapshotScript)
+	parses(t, "snapshot", snapshotScript())
 	parses(t, "install", installScript("spare.pem", "flatline-spare.pem"))
 }
 
@@ -248,7 +248,7 @@ func TestSnapshotKnowsNoAddress(t *testing.T) {
 		n.write("etc/kubelet.conf", "server: https://"+ip+":"+port+"\n")
 		n.write("etc/manifests/etcd.yaml", "- --listen-client-urls=https://"+ip+":2379, peer 172.18.0.33\n")
 		var of []string
-		for line := range strings.Lines(n.run(snapshotScript)) {
+		for line := range strings.Lines(n.run(snapshotScript())) {
 			if strings.HasPrefix(line, "kubeconfig=") || strings.HasPrefix(line, "manifests=") {
 				of = append(of, line)
 			}

@@ -66,7 +66,7 @@ func (n *brittleNode) Exec(_ context.Context, stdin io.Reader, stdout io.Writer,
 		return err
 	}
 	for _, a := range [][2]string{
-		{"cat /etc/kubernetes/pki", n.ca}, {"echo $at $id", "1000.000000001 " + oldID + "\n"}, {"seq 1200", "1001.750000000\n"}, {"MainPID", "17\n"},
+		{"cat /etc/kubernetes/pki", n.ca}, {`echo "$at $id"`, "1000.000000001 " + oldID + "\n"}, {"seq 1200", "1001.750000000\n"}, {"MainPID", "17\n"},
 		{"echo $at $started", "1002.500000000 1002.600000000\n"}, {"date +%s.%N", "1002.500000000\n"}, {"systemctl is-active --quiet", ""}, {"get csr", "csr-1\n"},
 	} {
 		if strings.Contains(script, a[0]) {

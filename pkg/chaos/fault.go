@@ -121,6 +121,15 @@ func (n Node) bash(ctx context.Context, stdin []byte, script string, args ...str
 	return out.String(), err
 }
 
+// given is a script that has arguments: a step is one text, beside which nothing is kept.
+func given(script string, args ...string) string {
+	words := []string{"set --"}
+	for _, a := range args {
+		words = append(words, quote(a))
+	}
+	return strings.Join(words, " ") + "\n" + script
+}
+
 // quote makes one word of a shell out of any text.
 func quote(text string) string {
 	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:") == "" {

@@ -194,8 +194,8 @@ func TestInjectOfEachFault(t *testing.T) {
 		"kubelet-restart":              {&kubeletRestart{}, none, false, nil, []string{"MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet", "MainPID", "systemctl stop kubelet; date +%s.%N; systemctl start kubelet"}, append([]string{"run Injected 42.5 the kubelet is restarted"}, restarted...)},
 		"signer-off of the node's own": {&signerOff{}, own, false, []string{"replace -f -"}, nil, []string{injected("the controller manager may not sign kubelets' client certificates")}},
 		"signer-off":                   {&signerOff{}, minted, false, []string{"replace -f -"}, installed, append([]string{injected("the controller manager may not sign kubelets' client certificates")}, started...)},
-		"kcm-stopped":                  {&controllerStopped{}, minted, false, []string{"rm /etc/kubernetes/manifests/kube-controller-manager.yaml", "seq 1200"}, installed, append([]string{injected("the manifest of kube-controller-manager is moved out"), "run Stopped kube-controller-manager 41.75 " + oldID}, started...)},
-		"kcm-stopped, later":           {&controllerStopped{}, none, true, []string{"rm /etc/kubernetes/manifests/kube-controller-manager.yaml", "seq 1200"}, nil, []string{"run Struck 40.000000001 the manifest of kube-controller-manager is moved out", "run Stopped kube-controller-manager 41.75 " + oldID}},
+		"kcm-stopped":                  {&controllerStopped{}, minted, false, []string{`rm "$1"`, "seq 1200"}, installed, append([]string{injected("the manifest of kube-controller-manager is moved out"), "run Stopped kube-controller-manager 41.75 " + oldID}, started...)},
+		"kcm-stopped, later":           {&controllerStopped{}, none, true, []string{`rm "$1"`, "seq 1200"}, nil, []string{"run Struck 40.000000001 the manifest of kube-controller-manager is moved out", "run Stopped kube-controller-manager 41.75 " + oldID}},
 		"kcm-frozen":                   {&controllerFrozen{}, minted, false, []string{"kill -STOP"}, installed, append([]string{injected(frozen)}, started...)},
 		"kcm-frozen, later":            {&controllerFrozen{}, none, true, []string{"kill -STOP"}, nil, []string{"run Struck 40.000000001 " + frozen}},
 		"kcm-killed":                   {&controllerKilled{}, minted, false, []string{"kill -KILL"}, installed, append([]string{injected(killed), "run Stopped kube-controller-manager 40.000000001 " + oldID}, started...)},
@@ -203,7 +203,7 @@ func TestInjectOfEachFault(t *testing.T) {
 		"csr-refused":                  {&csrDenied{refuse: true}, minted, false, []string{"patch clusterrolebinding"}, installed, append([]string{injected("only control nodes may have rotation requests approved, those of the target are denied")}, started...)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			control := answers("echo $at $id", "1000.000000001 "+oldID+"\n", "seq 1200", "1001.750000000\n")
+			control := answers(`echo "$at $id"`, "1000.000000001 "+oldID+"\n", "seq 1200", "1001.750000000\n")
 			worker := answers("MainPID", "17\n", "date +%s.%N", "1002.500000000\n")
 			target, events := fakeTarget(control, worker)
 			target.Spec.Certificate, target.begun = tc.certificate, tc.begun

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -104,7 +105,7 @@ type certFile struct {
 const kubeletDropIn = "/etc/systemd/system/kubelet.service.d/90-flatline.conf"
 
 // fileVars are the variables of the scripts.
-const fileVars = "P=" + pkiDir + "\nC=$P/kubelet-client-current.pem\n"
+const fileVars = "P=" + pkiDir + "\nC=" + timeline.CurrentCertificate + "\n"
 
 // keepFiles puts a copy of the folder, links and modes and all, into the run's.
 const keepFiles = `[ -e pki-before ] || { rm -rf pki-before.new; cp -a $P pki-before.new; sync; mv -T pki-before.new pki-before; }
@@ -113,20 +114,16 @@ const keepFiles = `[ -e pki-before ] || { rm -rf pki-before.new; cp -a $P pki-be
 // restoreFiles puts the copy in the place of whatever is there now: a kubelet that
 // was started without the folder has made a new one. The copy stays until the clean-up, so
 // that it can be put back as often as somebody undoes; a repair follows each time.
-const restoreFiles = `systemctl stop kubelet || exit 1
-if [ -e ` + kubeletDropIn + ` ]; then mv ` + kubeletDropIn + ` dropin || exit 1; fi
-if [ -e dropin ]; then systemctl daemon-reload && rm dropin || exit 1; fi
-[ -e pki-before ] || exit 0
-while mountpoint -q $P; do umount $P || exit 1; done
-chattr -i $P 2>/dev/null
-rm -rf $P.flatline; cp -a pki-before $P.flatline && sync && rm -rf $P $P.away && mv -T $P.flatline $P && date +%s.%N`
+//
+//go:embed restore-files.sh
+var restoreFiles string
 
 // Undo puts the files back byte for byte. The kubelet stays stopped until the
 // repair.
 func (f *certFile) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "putting the certificate files back", On: n.Name, Script: inStage(t.RunID, fileVars+restoreFiles)})
+		steps = append(steps, Step{Desc: "putting the certificate files back", On: n.Name, Script: inStage(t.RunID, given(restoreFiles, pkiDir, kubeletDropIn))})
 	}
 	return steps
 }
@@ -262,18 +259,12 @@ func (f *certFile) Kept(ctx context.Context, t *Target) error {
 
 // filesScript prints of each file its mode, owner and what it holds or leads to, and
 // of the folder its attributes and mounts.
-const filesScript = fileVars + `cd $P || exit 1
-echo "attributes=$(lsattr -d . 2>/dev/null | cut -d' ' -f1)"
-echo "mounts=$(grep -c " $P " /proc/mounts)"
-for f in . $(ls -A); do
-  what=
-  [ -f $f ] && what=$(sha256sum < $f | cut -c1-16)
-  [ -L $f ] && what="-> $(readlink $f)"
-  echo "$f=$(stat -c '%A %U:%G' $f) $what"
-done`
+//
+//go:embed list-files.sh
+var filesScript string
 
 func recordFiles(ctx context.Context, t *Target, n Node, when string) error {
-	out, err := n.script(ctx, nil, filesScript)
+	out, err := n.bash(ctx, nil, filesScript, pkiDir)
 	if err != nil {
 		return fmt.Errorf("looking at the certificate files of %s: %w", n.Name, err)
 	}

@@ -406,7 +406,7 @@ func TestInjectOfEachFileFault(t *testing.T) {
 							continue
 						}
 						keys[staged]++
-						if !strings.HasPrefix(script, inStage(runID, "set -e\n")) || strings.Index(script, "cat >") > strings.Index(script, "install -m 600 "+staged) {
+						if !strings.HasPrefix(script, inStage(runID, "set -e\n")) || strings.Index(script, "cat >") > strings.Index(script, "set -- "+staged) {
 							t.Errorf("not staged before it is installed:\n%s", script)
 						}
 						b, rest := pem.Decode([]byte(worker.stdin[i]))

@@ -144,7 +144,7 @@ func TestRealUndoAndRepairLeftOut(t *testing.T) {
 	}
 	for _, n := range c.Nodes() {
 		var out bytes.Buffer
-		if err := n.Exec(t.Context(), nil, &out, "bash", "-c", snapshotScript); err != nil {
+		if err := n.Exec(t.Context(), nil, &out, "bash", "-c", snapshotScript()); err != nil {
 			t.Error(err)
 		}
 		t.Logf("%s after healing:\n%s", n.Name, out.String())

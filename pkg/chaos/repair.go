@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,9 @@ import (
 // spareLife is how long the spare certificate is valid: long enough that a node
 // forgotten over night can still be healed from its journal.
 const spareLife = 24 * time.Hour
+
+//go:embed stage-spare.sh
+var stageSpare string
 
 // stageSpares puts into every target the certificate with which it is repaired:
 // signed by the cluster's CA and past its rotation deadline. The kubelet is
@@ -63,7 +67,7 @@ func (r *run) stageSpares(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := nodes[name].bash(ctx, pem, "set -e\numask 077\nmkdir -p \"$1\"\ncd \"$1\"\ncat > spare.pem\nsync spare.pem", stage(r.id)); err != nil {
+		if _, err := nodes[name].bash(ctx, pem, stageSpare, stage(r.id)); err != nil {
 			return fmt.Errorf("staging the spare certificate on %s: %w", name, err)
 		}
 		return nil
@@ -82,35 +86,21 @@ func repairSteps(t *Target) []Step {
 	return steps
 }
 
+//go:embed snapshot.sh
+var snapshotFile string
+
 // snapshotScript prints what a run must leave as it found it in a node. A node may have got
 // another address since, by a restart of the engine: kind puts that into its files.
-const snapshotScript = `
-own=$(for ip in $(hostname -I); do printf 's/\\b%s\\b/IP/g;' "${ip//./\\.}"; done)
-echo kubelet=$(systemctl is-active kubelet)
-echo kubeconfig=$(sed "$own" /etc/kubernetes/kubelet.conf | sha256sum | cut -c1-16)
-echo bootstrap=$([ -e /etc/kubernetes/bootstrap-kubelet.conf ] && echo present || echo absent)
-echo dropins=$(cd /etc/systemd/system/kubelet.service.d && ls | tr '\n' ' ')
-echo config=$(sha256sum < /var/lib/kubelet/config.yaml | cut -c1-16)
-echo files=$(cd /var/lib/kubelet/pki && stat -c '%A %U:%G %n,' . * | sed 's/client-20[-0-9]*/client-DATE/' | sort -u)
-echo attributes=$(lsattr -d /var/lib/kubelet/pki 2>/dev/null | cut -d' ' -f1)
-echo mounts=$(grep -c ' /var/lib/kubelet/pki ' /proc/mounts)
-echo beside=$(cd /var/lib/kubelet && ls -d pki.* 2>/dev/null)
-echo link=$([ -L /var/lib/kubelet/pki/kubelet-client-current.pem ] && [ -e /var/lib/kubelet/pki/kubelet-client-current.pem ] && echo good || echo bad)
-echo ours=$(ls /var/lib/kubelet/pki | grep -c '^flatline-')
-echo pending=$([ -e /var/lib/kubelet/pki/kubelet-client-updated.pem ] && echo present || echo absent)
-echo manifests=$(cd /etc/kubernetes/manifests 2>/dev/null && for f in *; do echo "$f"; sed "$own" "$f"; done 2>/dev/null | sha256sum | cut -c1-16)
-echo frozen=$(ps -eo stat= | grep -c '^T')
-echo staged=$(ls /var/lib/flatline 2>/dev/null | tr '\n' ' ')
-echo timers=$(systemctl list-units --all --no-legend 'flatline-*' | wc -l)
-`
+func snapshotScript() string { return given(snapshotFile, pkiDir, kubeletConfig, manifests) }
+
+//go:embed cluster-state.sh
+var clusterFile string
 
 // clusterScript prints what a run must leave as it found it in the API. It runs on
 // the control-plane node.
-const clusterScript = `
-echo subjects=$(` + admin + `get clusterrolebinding ` + rotationBinding + ` -o jsonpath='{range .subjects[*]}{.kind} {.name}, {end}')
-echo signer=$(` + admin + `get clusterrole ` + signerRole + ` -o json | jq -cS '[.rules, .metadata.annotations]' | sha256sum | cut -c1-16)
-echo nodes=$(` + admin + `get nodes -o jsonpath='{range .items[*]}{.metadata.name} Ready={.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}; {end}')
-`
+func clusterScript() string {
+	return given(adminFunction+clusterFile, rotationBinding, signerRole)
+}
 
 // readState reads what a run must leave as it found it, by object.
 func readState(ctx context.Context, nodes map[string]Node, controlPlane string) map[string]map[string]string {
@@ -132,9 +122,9 @@ func readState(ctx context.Context, nodes map[string]Node, controlPlane string) 
 		defer mu.Unlock()
 		state[object] = d
 	}
-	all.Go(func() { read("cluster", nodes[controlPlane], clusterScript) })
+	all.Go(func() { read("cluster", nodes[controlPlane], clusterScript()) })
 	for name, n := range nodes { // at once: each waits for processes in a node
-		all.Go(func() { read("node "+name, n, snapshotScript) })
+		all.Go(func() { read("node "+name, n, snapshotScript()) })
 	}
 	all.Wait()
 	return state
@@ -173,7 +163,7 @@ func (r *run) components(ctx context.Context) {
 	out, err := r.target.ControlPlane.script(ctx, nil, `set -o pipefail
 crictl ps -o json | jq -r '[.containers[] | select(.metadata.name | IN("kube-controller-manager", "kube-apiserver", "etcd", "kube-scheduler"))] | sort_by(.createdAt) | .[] | .metadata.name + " " + .id[:13]'`)
 	if err != nil {
-		r.fact("LookFailed", "control plane", map[string]string{"why": err.Error()})
+		r.fact(timeline.TypeLookFailed, "control plane", map[string]string{"why": err.Error()})
 		return
 	}
 	for line := range strings.Lines(out) {
@@ -452,7 +442,7 @@ func (p *Patient) heal(ctx context.Context, say func(string)) error {
 		if _, err := p.nodes[p.controlPlane].script(ctx, nil, waitHealthy(n)); err != nil {
 			errs = append(errs, fmt.Errorf("waiting for node %s: %w", n, err))
 		}
-		if _, err := p.nodes[n].script(ctx, nil, waitRotated); err != nil {
+		if _, err := p.nodes[n].bash(ctx, nil, waitRotated, timeline.CurrentCertificate); err != nil {
 			errs = append(errs, fmt.Errorf("waiting for node %s to rotate: %w", n, err))
 		}
 	}
@@ -483,21 +473,17 @@ func (p *Patient) stayAlive(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); alive.Wait() }, err
 }
 
+//go:embed wait-healthy.sh
+var waitHealthyFile string
+
 // waitHealthy waits up to three minutes until a node is Ready, and as long until its taints are gone.
-func waitHealthy(node string) string {
-	return fmt.Sprintf(`%[1]swait --for=condition=Ready --timeout=180s node/%[2]s >/dev/null || exit 1
-for i in $(seq 180); do
-  case "$(%[1]sget node %[2]s -o jsonpath='{.spec.taints[*].key}')" in *unreachable*|*not-ready*) sleep 1;; *) exit 0;; esac
-done
-echo "the taints of %[2]s do not go" >&2; exit 1`, admin, node)
-}
+func waitHealthy(node string) string { return given(adminFunction+waitHealthyFile, node) }
 
 // waitRotated waits up to three minutes until the kubelet has left the
 // certificate that was staged for it.
-const waitRotated = `for i in $(seq 180); do
-  case "$(readlink -f ` + pkiDir + `/kubelet-client-current.pem)" in */flatline-*) sleep 1;; *) exit 0;; esac
-done
-echo "the kubelet does not rotate its certificate" >&2; exit 1`
+//
+//go:embed wait-rotated.sh
+var waitRotated string
 
 // targetsOf are the nodes that a journal repairs.
 func targetsOf(records []Record) []string {

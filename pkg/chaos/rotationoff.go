@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -20,19 +21,19 @@ type rotationOff struct {
 	off   map[string]bool      // nodes whose kubelet has said so
 }
 
-const (
-	kubeletConfig  = "/var/lib/kubelet/config.yaml"
-	restoreConfig  = "systemctl stop kubelet\n[ -e config-before ] || exit 0\ncp -p config-before " + kubeletConfig + ".flatline && mv " + kubeletConfig + ".flatline " + kubeletConfig + " && date +%s.%N"
-	switchRotation = "[ -e config-before ] || { cp -p " + kubeletConfig + " config-before.new; sync; mv config-before.new config-before; }\n" +
-		"sed 's/^rotateCertificates:.*//;$a\\' config-before > config-off; echo 'rotateCertificates: false' >> config-off\n" +
-		"chmod --reference=config-before config-off; mv config-off " + kubeletConfig + "\n"
-)
+const kubeletConfig = "/var/lib/kubelet/config.yaml"
+
+//go:embed restore-config.sh
+var restoreConfig string
+
+//go:embed switch-rotation.sh
+var switchRotation string
 
 // Undo puts the configuration back; the kubelet stays stopped until the repair.
 func (f *rotationOff) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "putting the kubelet's configuration back", On: n.Name, Script: inStage(t.RunID, restoreConfig)})
+		steps = append(steps, Step{Desc: "putting the kubelet's configuration back", On: n.Name, Script: inStage(t.RunID, given(restoreConfig, kubeletConfig))})
 	}
 	return steps
 }
@@ -51,7 +52,7 @@ func (f *rotationOff) Inject(ctx context.Context, t *Target) error {
 			}
 			install = "(umask 077; cat > short.pem)\n" + installScript("short.pem", shortFile)
 		}
-		stopped, started, err := t.restartKubelet(ctx, n, pem, switchRotation+install)
+		stopped, started, err := t.restartKubelet(ctx, n, pem, given(switchRotation, kubeletConfig)+install)
 		if err != nil {
 			return fmt.Errorf("switching rotation off: %w", err)
 		}

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -261,6 +262,9 @@ func (r *run) prepare(ctx context.Context) error {
 	return r.arm(ctx, append(undo, repair...))
 }
 
+//go:embed copy-journal.sh
+var copyJournal string
+
 // copyJournal puts the journal into the control-plane node: the way back must not depend on
 // the folder of the run.
 func (r *run) copyJournal(ctx context.Context) error {
@@ -268,7 +272,7 @@ func (r *run) copyJournal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.target.ControlPlane.bash(ctx, text, "set -e\nmkdir -p \"$1\"\ncd \"$1\"\ncat > journal.new\nsync journal.new\nmv journal.new journal.jsonl", stage(r.id)); err != nil {
+	if _, err := r.target.ControlPlane.bash(ctx, text, copyJournal, stage(r.id)); err != nil {
 		return fmt.Errorf("copying the journal to %s: %w", r.target.ControlPlane.Name, err)
 	}
 	return nil

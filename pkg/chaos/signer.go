@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"time"
@@ -38,15 +39,14 @@ func (f *signerOff) Release(ctx context.Context, t *Target) (time.Time, error) {
 	return t.release(ctx, restoreRole)
 }
 
+//go:embed take-signer.sh
+var takeSigner string
+
 // Inject takes the signer's name out of every rule that allows to sign. A rule that
 // would be left with no name, which means all, goes.
 func (f *signerOff) Inject(ctx context.Context, t *Target) error {
-	at, err := t.ControlPlane.when(ctx, inStage(t.RunID, fmt.Sprintf(`set -eo pipefail
-%[1]sget clusterrole %[2]s -o json | jq 'del(.metadata.uid, .metadata.resourceVersion, .metadata.creationTimestamp, .metadata.managedFields)' > role-before.new
-sync role-before.new; mv role-before.new role-before
-jq '.rules |= (map(if (.verbs | index("sign")) then .resourceNames -= ["%[3]s"] else . end) | map(select((.verbs | index("sign") | not) or (.resourceNames | length > 0))))
-  | .metadata.annotations["rbac.authorization.kubernetes.io/autoupdate"] = "false"' role-before | %[1]sreplace -f - >/dev/null
-date +%%s.%%N`, admin, signerRole, certv1.KubeAPIServerClientKubeletSignerName)))
+	script := given(adminFunction+keepFunction+takeSigner, signerRole, certv1.KubeAPIServerClientKubeletSignerName)
+	at, err := t.ControlPlane.when(ctx, inStage(t.RunID, script))
 	if err != nil {
 		return fmt.Errorf("taking the right to sign: %w", err)
 	}

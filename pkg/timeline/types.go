@@ -81,6 +81,9 @@ const (
 	TypePace = "Pace"
 )
 
-// CurrentCertificate is the link at which a kubelet keeps its client certificate
-// (client-go util/certificate/certificate_store.go).
-const CurrentCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+// A kubelet keeps its client certificates in CertificateFolder, and CurrentCertificate is the
+// link to the one in use (client-go util/certificate/certificate_store.go).
+const (
+	CertificateFolder  = "/var/lib/kubelet/pki"
+	CurrentCertificate = CertificateFolder + "/kubelet-client-current.pem"
+)
