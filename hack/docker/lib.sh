@@ -6,6 +6,9 @@
 # A root shell without a login may lack the folders of dockerd and iptables.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
+# shellcheck source=../lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
 docker_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${FLATLINE_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/flatline}/docker
 state=${FLATLINE_STATE:-/var/lib/flatline}
@@ -18,14 +21,6 @@ os_release=/etc/os-release
 daemon_json=/etc/docker/daemon.json
 runtime_name=flatline-runc
 runtime_path=/usr/local/lib/flatline/$runtime_name
-
-say() { printf '%s\n' "$*" >&2; }
-
-# Every failure of the infrastructure ends here: one message, exit code 3.
-fail() {
-	say "error: $1"
-	exit 3
-}
 
 # The host's changes, one a line: time, kind, key, value needed to undo it,
 # value it was set to. Written before the change, so that an interrupted set-up

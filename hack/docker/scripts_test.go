@@ -14,7 +14,7 @@ import (
 // program in the place of flatline.
 func (h *host) clone(flatline string, scripts ...string) {
 	h.t.Helper()
-	for _, name := range append(scripts, "Makefile") {
+	for _, name := range append(scripts, "Makefile", "hack/lib.sh") {
 		data, err := os.ReadFile(filepath.Join(h.repo, name))
 		if err != nil {
 			h.t.Fatal(err)

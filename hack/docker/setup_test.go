@@ -648,11 +648,11 @@ func TestWholeSetup(t *testing.T) {
 	h.engine("runc", "overlay2", 8*gib)
 	h.write("repo/go.mod", "module stub\n\ngo 1.26\n")
 	h.write("repo/main.go", stubMain)
-	if out, err := exec.Command("cp", "-r", filepath.Join(h.repo, "hack/docker"), filepath.Join(h.repo, "hack/setup"), filepath.Join(h.repo, "hack/binary"), h.path("repo/")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "-r", filepath.Join(h.repo, "hack/docker"), filepath.Join(h.repo, "hack/setup"), filepath.Join(h.repo, "hack/binary"), filepath.Join(h.repo, "hack/lib.sh"), h.path("repo/")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	h.write("repo/hack/.keep", "")
-	for _, name := range []string{"docker", "setup", "binary"} {
+	for _, name := range []string{"docker", "setup", "binary", "lib.sh"} {
 		if err := os.Rename(h.path("repo/"+name), h.path("repo/hack/"+name)); err != nil {
 			t.Fatal(err)
 		}
