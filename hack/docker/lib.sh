@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the scripts of this folder, hack/unsetup and hack/browser/setup. Works with the
+# Sourced by the scripts of this folder, hack/unsetup, hack/shellcheck and hack/browser/setup. Works with the
 # bash 3.2 of macOS, where an engine can at least be used.
 # shellcheck disable=SC2034 # many of these are for the sourcing script
 

@@ -128,6 +128,29 @@ printf 'outcome: pass\n_artifacts/x/mine\n'
 	h.run(h.path("repo/hack/evidence"), "x", "fast", "2").oneError(t, "the run left no record, exit code 3")
 }
 
+// What cannot be had is no reason to pass, and what is found is one to fail.
+func TestShellcheck(t *testing.T) {
+	const none, debian = "find_shellcheck() { return 1; }", "debian_like() { :; }; is_root() { :; }"
+	h := newHost(t)
+	h.with("hack/shellcheck", none+"; debian_like() { return 1; }").oneError(t, "there is no shellcheck to read the scripts with")
+	h.with("hack/shellcheck", none+"; "+debian+"; is_root() { return 1; }").oneError(t, "there is no shellcheck to read the scripts with")
+	h.with("hack/shellcheck", "SHELLCHECK=/nowhere").oneError(t, "SHELLCHECK names /nowhere, which is no program")
+
+	h.write("bin/found", "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 1\n")
+	installs := none + "; " + debian + `; install_packages() { find_shellcheck() { echo found; }; echo "installs ${packages[*]}" >&2; }`
+	r := h.with("hack/shellcheck", installs)
+	if want := "Changes to this machine (hack/unsetup takes them back):\n  - install the Debian package shellcheck, to read the scripts with, and what it depends on\ninstalls shellcheck\n"; r.code != 1 || r.stderr != want {
+		t.Errorf("got %+v, want exit code 1 and %q", r, want)
+	}
+	read := strings.Fields(r.stdout)
+	for _, name := range []string{".ci/run", "hack/shellcheck", "hack/lib.sh", "hack/nodeimage/files/kube-proxy", "pkg/chaos/arm.sh", "pkg/chaos/testdata/stand-in"} {
+		if !slices.Contains(read, name) {
+			t.Errorf("%s is not read, but %v", name, read)
+		}
+	}
+	h.with("hack/shellcheck", "find_shellcheck() { echo found; }; scripts() { :; }").oneError(t, "no script was found")
+}
+
 // A pattern hits an editor that has the file open, too.
 func TestNothingIsEndedByPattern(t *testing.T) {
 	h := newHost(t)
