@@ -36,7 +36,7 @@ func (r *run) collect(ctx context.Context) {
 	r.components(ctx)
 	r.rec.Stop()
 	if r.hurried() {
-		r.rec.Emit(timeline.Event{Source: "recorder", Type: timeline.TypeGap, Object: "audit", Detail: map[string]string{"from": "0", "why": "there was no time to read the log as a whole"}})
+		r.fact(timeline.TypeGap, "audit", map[string]string{"from": "0", "why": "there was no time to read the log as a whole"})
 	} else if err := r.audit.ReadAll(ctx, r.rec.Emit); err != nil {
 		r.fact(timeline.TypeGap, "audit", map[string]string{"from": "0", "why": err.Error()})
 	}
