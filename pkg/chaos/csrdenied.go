@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/flatline-chaos/flatline/pkg/observe"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
@@ -73,18 +74,12 @@ func (f *csrDenied) Attend(ctx context.Context, t *Target) {
 	if !f.refuse {
 		return
 	}
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	_ = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, false, func(ctx context.Context) (bool, error) {
 		if err := f.denyAll(ctx, t); err != nil && ctx.Err() == nil {
 			t.Emit(timeline.Event{Source: "run", Type: timeline.TypeWitnessFailed, Detail: map[string]string{"why": err.Error()}})
 		}
-	}
+		return false, nil
+	})
 }
 
 func (f *csrDenied) denyAll(ctx context.Context, t *Target) error {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
@@ -222,16 +224,10 @@ func (r *run) heardOf(w watcher, fired bool, err error) {
 
 // giveSigns gives signs of life until ctx ends.
 func giveSigns(ctx context.Context, armed []watcher, heard func(w watcher, fired bool, err error)) {
-	tick := time.NewTicker(keepAliveEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			giveSign(ctx, armed, heard)
-		}
-	}
+	_ = wait.PollUntilContextCancel(ctx, keepAliveEvery, false, func(ctx context.Context) (bool, error) {
+		giveSign(ctx, armed, heard)
+		return false, nil
+	})
 }
 
 // giveSign gives one sign to all at once, so that one that does not answer does not starve

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flatline-chaos/flatline/pkg/judge"
@@ -207,18 +208,14 @@ func (t *Target) silent(ctx context.Context) (all bool, seen string, err error) 
 func (t *Target) waitRenewed(ctx context.Context, node string, since time.Time) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, recoverDeadline, fmt.Errorf("the kubelet of %s does not renew its Lease after a restart", node))
 	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if at, err := t.renewed(ctx, node); err == nil && at.After(since) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
+	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		at, err := t.renewed(ctx, node)
+		return err == nil && at.After(since), nil
+	})
+	if err != nil {
+		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // installed records that a certificate, of which pem is the text, was put into the

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
@@ -19,29 +21,24 @@ var errTooLate = errors.New("it took too long")
 // wait returns when the condition holds for what was seen so far, or errTooLate.
 // It tells once a second what is expected next.
 func (r *run) wait(ctx context.Context, atMost time.Duration, ok func(*judge.Fold) bool) error {
-	deadline := time.NewTimer(atMost)
-	defer deadline.Stop()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for n := 0; ; n++ {
+	ctx, cancel := context.WithTimeoutCause(ctx, atMost, errTooLate)
+	defer cancel()
+	looks := 0
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
 		r.mu.Lock()
 		done := ok(r.fold)
 		next := r.next()
 		r.mu.Unlock()
-		if done {
-			return nil
-		}
-		if n%10 == 0 && next != nil {
+		if !done && looks%10 == 0 && next != nil {
 			r.update(judge.Update{Next: next})
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-deadline.C:
-			return errTooLate
-		case <-tick.C:
-		}
+		looks++
+		return done, nil
+	})
+	if err != nil {
+		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // next is the expected milestone that is due first; the caller holds the lock.
@@ -153,16 +150,9 @@ func (r *run) release(ctx context.Context) error {
 
 // watchFault records what the witness sees until ctx ends.
 func (r *run) watchFault(ctx context.Context) {
-	tick := time.NewTicker(witnessEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	_ = wait.PollUntilContextCancel(ctx, witnessEvery, false, func(ctx context.Context) (over bool, _ error) {
 		if r.released.Load() {
-			return
+			return true, nil
 		}
 		r.acting.Lock()
 		look, cancel := context.WithTimeout(ctx, witnessDeadline)
@@ -171,13 +161,14 @@ func (r *run) watchFault(ctx context.Context) {
 		r.acting.Unlock()
 		switch {
 		case ctx.Err() != nil, r.released.Load(): // what was seen may be of either time
-			return
+			return true, nil
 		case err != nil:
 			r.fact(timeline.TypeWitnessFailed, "", map[string]string{"why": err.Error()})
 		default:
 			r.fact(timeline.TypeWitness, "", map[string]string{"inPlace": fmt.Sprint(ev.InPlace), "biting": fmt.Sprint(ev.Biting), "seen": ev.Seen})
 		}
-	}
+		return false, nil
+	})
 }
 
 // patience is how long a milestone without a derived bound is waited for, far above what
@@ -242,17 +233,11 @@ func (r *run) pause(ctx context.Context) {
 	r.phase("pause")
 	file := filepath.Join(r.dir, "continue")
 	r.say("stopped before the undo; look around with\n  export KUBECONFIG=%s\nand go on with\n  touch %s", quote(r.cluster.Kubeconfig()), quote(file))
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := os.Stat(file); err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			r.fact(timeline.TypeInterrupted, "", nil)
-			return
-		case <-tick.C:
-		}
+	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(context.Context) (bool, error) {
+		_, err := os.Stat(file)
+		return err == nil, nil
+	})
+	if err != nil {
+		r.fact(timeline.TypeInterrupted, "", nil)
 	}
 }

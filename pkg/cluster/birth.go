@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // birth watches the components of a cluster that is being created. kind waits for
@@ -45,19 +47,13 @@ func newBirth(s Spec) *birth {
 
 // run looks every two seconds until ctx ends, or fails it because a component cannot start.
 func (b *birth) run(ctx context.Context, fail context.CancelCauseFunc) {
-	tick := time.NewTicker(2 * time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := b.look(ctx); err != nil {
+	_ = wait.PollUntilContextCancel(ctx, 2*time.Second, false, func(ctx context.Context) (bool, error) {
+		err := b.look(ctx)
+		if err != nil {
 			fail(err)
-			return
 		}
-	}
+		return err != nil, nil
+	})
 }
 
 // look looks once at the control plane and at one of the workers. The error is about a

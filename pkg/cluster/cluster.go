@@ -21,6 +21,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 	kindexec "sigs.k8s.io/kind/pkg/exec"
@@ -181,19 +182,15 @@ func interruptible(ctx context.Context, name string, create func() error) error 
 // waitReady waits until the API knows want nodes and all are Ready. kind's own wait
 // looks at the control plane only, and cannot be interrupted.
 func (c *Cluster) waitReady(ctx context.Context, want int) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		missing := c.notReady(ctx, want)
-		if missing == "" {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for all nodes to be Ready: %w; last seen: %s", context.Cause(ctx), missing)
-		case <-tick.C:
-		}
+	var missing string
+	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		missing = c.notReady(ctx, want)
+		return missing == "", nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for all nodes to be Ready: %w; last seen: %s", context.Cause(ctx), missing)
 	}
+	return nil
 }
 
 // notReady says what is missing for want Ready nodes, "" if nothing is.

@@ -18,6 +18,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 )
 
@@ -487,26 +488,21 @@ type hopelessError struct{ error }
 // until waits for something; the error says what, and what was wrong last. It ends early
 // where a component of the control plane cannot start, in the component's own words.
 func (s *setter) until(ctx context.Context, what string, check func(context.Context) error) error {
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check(ctx)
-		var hopeless hopelessError
-		switch {
-		case err == nil:
-			return nil
-		case errors.As(err, &hopeless):
-			return hopeless.error
+	var last error
+	err := wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		if hopeless := (hopelessError{}); errors.As(last, &hopeless) {
+			return false, hopeless.error
 		}
-		if err := s.look(ctx); err != nil {
-			return err
+		if last == nil {
+			return true, nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w; last seen: %w", what, context.Cause(ctx), err)
-		case <-tick.C:
-		}
+		return false, s.look(ctx)
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("waiting for %s: %w; last seen: %w", what, context.Cause(ctx), last)
 	}
+	return err
 }
 
 // look looks at the static pods, for several that wait.
