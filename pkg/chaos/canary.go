@@ -38,18 +38,21 @@ func canaryNamespace(runID string) string { return "flatline-" + runID }
 // is restarted may be not-ready for a moment.
 func createCanaries(ctx context.Context, c kubernetes.Interface, spec Canaries, runID, target, image string) error {
 	ns := canaryNamespace(runID)
-	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+		metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating namespace %s: %w", ns, err)
 	}
 	for i, label := range spec.subjects() {
 		seconds := int64(time.Duration(spec.Tolerations[i]).Seconds())
 		meta, template := canaryPod(label, target, image)
 		template.Spec.Tolerations = []corev1.Toleration{
-			{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds},
+			{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: &seconds},
 			{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 		}
 		one := int32(1)
-		d := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: meta.Labels}, Template: template}}
+		d := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &one,
+			Selector: &metav1.LabelSelector{MatchLabels: meta.Labels}, Template: template}}
 		if _, err := c.AppsV1().Deployments(ns).Create(ctx, d, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating canary %s: %w", label, err)
 		}
@@ -57,7 +60,8 @@ func createCanaries(ctx context.Context, c kubernetes.Interface, spec Canaries, 
 	if spec.DaemonSet {
 		meta, template := canaryPod(daemonSetCanary, target, image)
 		template.Spec.Affinity = nil
-		ds := &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: meta.Labels}, Template: template}}
+		ds := &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: meta.Labels},
+			Template: template}}
 		if _, err := c.AppsV1().DaemonSets(ns).Create(ctx, ds, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating the canary DaemonSet: %w", err)
 		}
@@ -75,10 +79,13 @@ func canaryPod(label, target, image string) (metav1.ObjectMeta, corev1.PodTempla
 			TerminationGracePeriodSeconds: &grace,
 			AutomountServiceAccountToken:  &links,
 			EnableServiceLinks:            &links,
-			Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-				Weight:     100,
-				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{target}}}},
-			}}}},
+			Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+					Weight: 100,
+					Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+						Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{target}}}},
+				}},
+			}},
 		},
 	}
 }

@@ -32,7 +32,8 @@ var killController string
 
 // stopped records that the controller manager's container ended.
 func (t *Target) stopped(at time.Time, id string) {
-	t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeStopped, Object: controllerManager, Detail: map[string]string{"id": id}})
+	t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeStopped, Object: controllerManager,
+		Detail: map[string]string{"id": id}})
 }
 
 // controllerStopped moves the static manifest of kube-controller-manager out of the
@@ -43,12 +44,15 @@ type controllerStopped struct{}
 // restoreManifest has the kubelet see all of the manifest at once: it passes over
 // names that begin with a dot (kubelet/config/file_linux.go). A plain mv would copy,
 // since the run's folder may be on another file system.
-const restoreManifest = "[ -e manifest ] || exit 0\n! cmp -s manifest " + controllerManifest + " || exit 0\ncp -p manifest " + manifests + ".flatline && mv " + manifests + ".flatline " + controllerManifest + " && date +%s.%N"
+const restoreManifest = "[ -e manifest ] || exit 0\n" +
+	"! cmp -s manifest " + controllerManifest + " || exit 0\n" +
+	"cp -p manifest " + manifests + ".flatline && mv " + manifests + ".flatline " + controllerManifest + " && date +%s.%N"
 
 // Undo moves the manifest back. What waits is not deleted: without a controller
 // nobody serves it before the target is repaired.
 func (f *controllerStopped) Undo(t *Target) []Step {
-	return append(withoutRequests(t), Step{Desc: "moving the manifest of " + controllerManager + " back", On: t.ControlPlane.Name, Script: inStage(t.RunID, restoreManifest)})
+	return append(withoutRequests(t), Step{Desc: "moving the manifest of " + controllerManager + " back", On: t.ControlPlane.Name,
+		Script: inStage(t.RunID, restoreManifest)})
 }
 
 // Release moves the manifest back with the targets left alone.
@@ -86,7 +90,9 @@ echo 'the container does not end' >&2; exit 1`)
 // Witness sees it in place while the manifest is out, and biting while there is no
 // container.
 func (f *controllerStopped) Witness(ctx context.Context, t *Target) (Evidence, error) {
-	out, err := t.ControlPlane.script(ctx, nil, given(controllerFunctions+"set -o pipefail\n[ -e \"$1\" ] && echo there || echo out\ncontainer", controllerManifest))
+	out, err := t.ControlPlane.script(ctx, nil, given(controllerFunctions+`set -o pipefail
+[ -e "$1" ] && echo there || echo out
+container`, controllerManifest))
 	if err != nil {
 		return Evidence{}, fmt.Errorf("looking at the manifest of %s: %w", controllerManager, err)
 	}
@@ -109,7 +115,8 @@ const thaw = "p=$(process) || exit $(($? > 1))\nkill -CONT $p && date +%s.%N"
 
 // Undo lets it go on.
 func (f *controllerFrozen) Undo(t *Target) []Step {
-	return append(withoutRequests(t), Step{Desc: "letting " + controllerManager + " go on", On: t.ControlPlane.Name, Script: inStage(t.RunID, controllerFunctions+thaw)})
+	return append(withoutRequests(t), Step{Desc: "letting " + controllerManager + " go on", On: t.ControlPlane.Name,
+		Script: inStage(t.RunID, controllerFunctions+thaw)})
 }
 
 // Release lets it go on with the targets left alone.

@@ -58,11 +58,15 @@ type csrDenied struct {
 // kubelet and repair would both replace the certificate. For the same reason the
 // waiting requests go before the binding comes back.
 func (f *csrDenied) Undo(t *Target) []Step {
-	return append(withoutRequests(t), Step{Desc: "restoring the binding that approves rotation", On: t.ControlPlane.Name, Script: inStage(t.RunID, restoreBinding)})
+	return append(withoutRequests(t), Step{Desc: "restoring the binding that approves rotation", On: t.ControlPlane.Name,
+		Script: inStage(t.RunID, restoreBinding)})
 }
 
 // restoreBinding puts the binding back as it was, and says when.
-const restoreBinding = "[ -e binding-before ] || exit 0\n" + admin + "replace -f binding-before >/dev/null 2>&1 || " + admin + "create -f binding-before >/dev/null || exit 1\ndate +%s.%N"
+const restoreBinding = "[ -e binding-before ] || exit 0\n" +
+	admin + "replace -f binding-before >/dev/null 2>&1 || " +
+	admin + "create -f binding-before >/dev/null || exit 1\n" +
+	"date +%s.%N"
 
 // Release restores the binding alone: whether the node heals is up to it.
 func (f *csrDenied) Release(ctx context.Context, t *Target) (time.Time, error) {
@@ -91,8 +95,10 @@ func (f *csrDenied) denyAll(ctx context.Context, t *Target) error {
 		if len(c.Status.Conditions) > 0 {
 			continue
 		}
-		c.Status.Conditions = append(c.Status.Conditions, certv1.CertificateSigningRequestCondition{Type: certv1.CertificateDenied, Status: "True", Reason: "Experiment", Message: "denied by an experiment of flatline"})
-		if _, err := t.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, c.Name, &c, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+		c.Status.Conditions = append(c.Status.Conditions, certv1.CertificateSigningRequestCondition{Type: certv1.CertificateDenied,
+			Status: "True", Reason: "Experiment", Message: "denied by an experiment of flatline"})
+		if _, err := t.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, c.Name, &c,
+			metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
 			return fmt.Errorf("denying CSR %s: %w", c.Name, err)
 		}
 	}

@@ -57,8 +57,11 @@ const (
 // its bound whatever has become of who asked for it: two that restore the same files at
 // once would destroy them. With "change" in $2 it refuses once a timer has taken the fault
 // back: a change that comes after the undo would stay.
-var aloneScript = fmt.Sprintf(`exec 9>/run/flatline.lock && flock -w %d 9 || { echo "another step is still at work in this node" >&2; exit 1; }
-if [ "$2" = change ] && compgen -G '/var/lib/flatline/*/fired' >/dev/null; then echo "the dead-man timer has fired in this node" >&2; exit 1; fi
+var aloneScript = fmt.Sprintf(`exec 9>/run/flatline.lock && flock -w %d 9 ||
+	{ echo "another step is still at work in this node" >&2; exit 1; }
+if [ "$2" = change ] && compgen -G '/var/lib/flatline/*/fired' >/dev/null; then
+	echo "the dead-man timer has fired in this node" >&2; exit 1
+fi
 timeout -k 5 %d bash -c "$1"`, int(turnBound.Seconds()), int(workBound.Seconds()))
 
 // alone has the node run a script that takes something back.

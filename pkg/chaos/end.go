@@ -41,7 +41,8 @@ func (r *run) collect(ctx context.Context) {
 		r.fact(timeline.TypeGap, "audit", map[string]string{"from": "0", "why": err.Error()})
 	}
 	r.fact(timeline.TypeCost, "", map[string]string{
-		"apiRequests": fmt.Sprint(r.api.count()), "cpuSeconds": timeline.Seconds(cpuTime() - r.cpu), "observeSeconds": timeline.Seconds(time.Since(r.observing))})
+		"apiRequests": fmt.Sprint(r.api.count()), "cpuSeconds": timeline.Seconds(cpuTime() - r.cpu),
+		"observeSeconds": timeline.Seconds(time.Since(r.observing))})
 	r.conclude()
 	if r.outcome != judge.OutcomePass && !r.hurried() {
 		r.keepLogs(ctx)
@@ -62,7 +63,8 @@ func (r *run) verdict() *Result {
 			return &Result{run, trace, r.dir}
 		}
 	}
-	run := &judge.Run{Experiment: r.exp.Metadata.Name, Profile: r.exp.Profile, RunID: r.id, Outcome: judge.OutcomeDirty, Reasons: []string{err.Error()}}
+	run := &judge.Run{Experiment: r.exp.Metadata.Name, Profile: r.exp.Profile, RunID: r.id, Outcome: judge.OutcomeDirty,
+		Reasons: []string{err.Error()}}
 	return &Result{run, &judge.Trace{}, r.dir}
 }
 
@@ -121,7 +123,8 @@ func (r *run) end(ctx context.Context) (*Result, error) {
 			r.say("%v", err)
 		}
 	case r.keeps():
-		r.say("cluster %s is kept (%s); use it with\n  export KUBECONFIG=%s\nand remove it with\n  %s", r.cluster.Name, r.outcome, quote(r.cluster.Kubeconfig()), Command("clean", r.cluster.Name))
+		r.say("cluster %s is kept (%s); use it with\n  export KUBECONFIG=%s\nand remove it with\n  %s", r.cluster.Name, r.outcome,
+			quote(r.cluster.Kubeconfig()), Command("clean", r.cluster.Name))
 	default:
 		r.rec.Stop()
 		if err := r.cluster.Delete(cleanup); err != nil {

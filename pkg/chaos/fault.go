@@ -206,7 +206,8 @@ func (t *Target) silent(ctx context.Context) (all bool, seen string, err error) 
 
 // waitRenewed waits until a node's kubelet has renewed its Lease after a time.
 func (t *Target) waitRenewed(ctx context.Context, node string, since time.Time) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, recoverDeadline, fmt.Errorf("the kubelet of %s does not renew its Lease after a restart", node))
+	ctx, cancel := context.WithTimeoutCause(ctx, recoverDeadline,
+		fmt.Errorf("the kubelet of %s does not renew its Lease after a restart", node))
 	defer cancel()
 	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		at, err := t.renewed(ctx, node)

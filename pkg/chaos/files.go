@@ -54,21 +54,28 @@ func fileFaults() map[string]fileFault {
 	const put = `[ "$(readlink $C)" = $P/flatline-other.pem ]`
 	all := map[string]fileFault{
 		"cert-unreadable": {what: "the certificate's mode is 000, and the kubelet may not pass over modes", powerless: true,
-			breaks: `chmod 000 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %a $C)" = 0 ]`, says: either(cannotStart+"permission denied", cannotAsk+"permission denied")},
+			breaks: `chmod 000 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %a $C)" = 0 ]`,
+			says: either(cannotStart+"permission denied", cannotAsk+"permission denied")},
 		"cert-mode-only": {what: "the certificate's mode is 000",
 			breaks: `chmod 000 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %a $C)" = 0 ]`, says: either(cannotStart, cannotAsk)},
 		"cert-readonly": {what: "the folder of the certificates is read-only",
-			breaks: `mount --bind $P $P; mount -o remount,ro,bind $P`, inPlace: `findmnt -n -o OPTIONS $P | grep -qw ro`, says: either(cannotStore+"read-only file system", cannotStore+"read-only file system")},
+			breaks: `mount --bind $P $P; mount -o remount,ro,bind $P`, inPlace: `findmnt -n -o OPTIONS $P | grep -qw ro`,
+			says: either(cannotStore+"read-only file system", cannotStore+"read-only file system")},
 		"cert-immutable": {what: "the folder of the certificates is immutable",
-			breaks: `chattr +i $P`, inPlace: `lsattr -d $P | cut -d' ' -f1 | grep -q i`, says: either(cannotStore+"operation not permitted", cannotStore+"operation not permitted")},
+			breaks: `chattr +i $P`, inPlace: `lsattr -d $P | cut -d' ' -f1 | grep -q i`,
+			says: either(cannotStore+"operation not permitted", cannotStore+"operation not permitted")},
 		"cert-path-dangling": {what: "the link to the certificate leads nowhere",
-			breaks: `ln -s $P/flatline-nowhere.pem $P/flatline-link; mv -T $P/flatline-link $C`, inPlace: `[ -L $C ] && ! [ -e $C ]`, says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
+			breaks: `ln -s $P/flatline-nowhere.pem $P/flatline-link; mv -T $P/flatline-link $C`, inPlace: `[ -L $C ] && ! [ -e $C ]`,
+			says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
 		"cert-path-plainfile": {what: "a copy of the certificate is in the place of the link",
-			breaks: `cp -p --remove-destination "$(readlink -f $C)" $C`, inPlace: `[ -f $C ] && ! [ -L $C ]`, says: either(cannotStore+"to be a symlink but it is a file", cannotStore+"to be a symlink but it is a file")},
+			breaks: `cp -p --remove-destination "$(readlink -f $C)" $C`, inPlace: `[ -f $C ] && ! [ -L $C ]`,
+			says: either(cannotStore+"to be a symlink but it is a file", cannotStore+"to be a symlink but it is a file")},
 		"cert-path-moved": {what: "the folder of the certificates has another name",
-			breaks: `mv $P $P.away`, inPlace: `[ -d $P.away ]`, says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
+			breaks: `mv $P $P.away`, inPlace: `[ -d $P.away ]`,
+			says: either(cannotStart+"no such file or directory", cannotAsk+"no such file or directory")},
 		"cert-truncated": {what: "the certificate is cut short",
-			breaks: `truncate -s 300 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %s $C)" = 300 ]`, says: either("unable to load TLS certificates from existing bootstrap client config.*", notAnswered+"failed to find any PEM data.*")},
+			breaks: `truncate -s 300 "$(readlink -f $C)"`, inPlace: `[ "$(stat -L -c %s $C)" = 300 ]`,
+			says: either("unable to load TLS certificates from existing bootstrap client config.*", notAnswered+"failed to find any PEM data.*")},
 		"cert-empty": {what: "the certificate file is empty",
 			breaks: `: > "$(readlink -f $C)"`, inPlace: `[ -e $C ] && ! [ -s $C ]`, says: either("existing bootstrap client config.*", notAnswered)},
 		"cert-foreign-ca": {what: "the certificate is signed by a CA that the cluster does not know",
@@ -123,7 +130,8 @@ var restoreFiles string
 func (f *certFile) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "putting the certificate files back", On: n.Name, Script: inStage(t.RunID, given(restoreFiles, pkiDir, kubeletDropIn))})
+		steps = append(steps, Step{Desc: "putting the certificate files back", On: n.Name,
+			Script: inStage(t.RunID, given(restoreFiles, pkiDir, kubeletDropIn))})
 	}
 	return steps
 }
@@ -218,7 +226,8 @@ func (f *certFile) file() string {
 // forRotation installs the certificate that the experiment makes, and the drop-in.
 func (f *certFile) forRotation(t *Target, n Node) (stdin []byte, script string, err error) {
 	if f.powerless {
-		script = "printf '[Service]\\nCapabilityBoundingSet=~CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH\\n' > " + kubeletDropIn + "\nsystemctl daemon-reload\n"
+		script = "printf '[Service]\\nCapabilityBoundingSet=~CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH\\n' > " + kubeletDropIn +
+			"\nsystemctl daemon-reload\n"
 	}
 	if c := t.Spec.Certificate; c.Mint > 0 {
 		stdin, err = t.mint(n, c)
@@ -349,5 +358,6 @@ func (f *certFile) listen(t *Target, n Node) string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf("journalctl -u kubelet --since @%d -o cat | grep -E '%s' | tail -n 1 | cut -c1-400", since.Unix(), f.says[t.Spec.Trigger])
+	return fmt.Sprintf("journalctl -u kubelet --since @%d -o cat | grep -E '%s' | tail -n 1 | cut -c1-400", since.Unix(),
+		f.says[t.Spec.Trigger])
 }

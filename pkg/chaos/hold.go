@@ -182,7 +182,8 @@ func (r *run) settled(f *judge.Fold) bool {
 	}
 	for _, n := range r.target.Nodes {
 		for _, x := range r.exp.Spec.Expect {
-			if !f.Recovery(x.Milestone) && r.cfg.Concerns(x, n.Name) && !f.Settled(judge.Key{Name: x.Milestone, Node: n.Name, Subject: x.Subject}, patience) {
+			if !f.Recovery(x.Milestone) && r.cfg.Concerns(x, n.Name) &&
+				!f.Settled(judge.Key{Name: x.Milestone, Node: n.Name, Subject: x.Subject}, patience) {
 				return false
 			}
 		}
@@ -232,7 +233,8 @@ const electionTime = 2 * time.Minute
 func (r *run) pause(ctx context.Context) {
 	r.phase("pause")
 	file := filepath.Join(r.dir, "continue")
-	r.say("stopped before the undo; look around with\n  export KUBECONFIG=%s\nand go on with\n  touch %s", quote(r.cluster.Kubeconfig()), quote(file))
+	r.say("stopped before the undo; look around with\n  export KUBECONFIG=%s\nand go on with\n  touch %s",
+		quote(r.cluster.Kubeconfig()), quote(file))
 	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(context.Context) (bool, error) {
 		_, err := os.Stat(file)
 		return err == nil, nil

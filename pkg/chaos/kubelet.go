@@ -125,7 +125,8 @@ func (t *Target) stopKubelets(ctx context.Context) ([]time.Time, error) {
 // restartKubelet stops a node's kubelet, runs a script in the run's folder, and
 // starts it again. A script that fails leaves it stopped.
 func (t *Target) restartKubelet(ctx context.Context, n Node, stdin []byte, script string) (stopped, started time.Time, err error) {
-	times, err := n.times(ctx, stdin, inStage(t.RunID, "set -e\nat=$(date +%s.%N)\nsystemctl stop kubelet\n"+script+"started=$(date +%s.%N)\nsystemctl start kubelet\necho $at $started"), 2)
+	times, err := n.times(ctx, stdin, inStage(t.RunID, "set -e\nat=$(date +%s.%N)\nsystemctl stop kubelet\n"+script+
+		"started=$(date +%s.%N)\nsystemctl start kubelet\necho $at $started"), 2)
 	if err != nil {
 		return time.Time{}, time.Time{}, fmt.Errorf("restarting the kubelet of %s: %w", n.Name, err)
 	}
@@ -151,7 +152,8 @@ const thawKubelet = kubeletProcess + " || exit 0\ndate +%s.%N; kill -CONT $p"
 func (f *kubeletDown) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, kubeletProcess+" && { kill -TERM $p; kill -CONT $p; }\nsystemctl stop kubelet")})
+		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name,
+			Script: inStage(t.RunID, kubeletProcess+" && { kill -TERM $p; kill -CONT $p; }\nsystemctl stop kubelet")})
 	}
 	return steps
 }
@@ -191,7 +193,8 @@ func (f *kubeletDown) Inject(ctx context.Context, t *Target) error {
 			f.since = at
 			t.injected(at, "the kubelet is "+f.how)
 		}
-		t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeKubeletStopped, Object: "node " + n.Name, Detail: map[string]string{"how": f.how}})
+		t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeKubeletStopped, Object: "node " + n.Name,
+			Detail: map[string]string{"how": f.how}})
 	}
 	return nil
 }

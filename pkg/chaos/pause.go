@@ -49,7 +49,8 @@ func (f *nodePaused) Inject(ctx context.Context, t *Target) error {
 			f.since = at
 			t.injected(at, "the node is paused")
 		}
-		t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeKubeletStopped, Object: "node " + n.Name, Detail: map[string]string{"how": "paused with its node"}})
+		t.Emit(timeline.Event{Stamp: at, Source: "run", Type: timeline.TypeKubeletStopped, Object: "node " + n.Name,
+			Detail: map[string]string{"how": "paused with its node"}})
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ func (p *Plan) OnKeptCluster() (least, most time.Duration) {
 // PlanFor plans an experiment for a Kubernetes version such as "v1.37". It touches
 // nothing.
 func PlanFor(exp *Experiment, kubernetes string) (*Plan, error) {
-	p := &Plan{Config: judge.Config{KubernetesVersion: kubernetes, Canaries: exp.Spec.Canaries.labels(), Flags: map[string]map[string]judge.Flag{}}}
+	p := &Plan{Config: judge.Config{KubernetesVersion: kubernetes, Canaries: exp.Spec.Canaries.labels(),
+		Flags: map[string]map[string]judge.Flag{}}}
 	for component, m := range cluster.Planned(kubernetes, exp.Spec.Cluster.flags()) {
 		p.Config.Flags[component] = map[string]judge.Flag{}
 		for name, f := range m {

@@ -80,8 +80,10 @@ func repairSteps(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
 		steps = append(steps,
-			Step{Desc: "installing the spare certificate", On: n.Name, Script: inStage(t.RunID, "systemctl stop kubelet\n"+installScript("spare.pem", "flatline-spare.pem"))},
-			Step{Desc: "starting the kubelet", On: n.Name, Script: inStage(t.RunID, "at=$(date +%s.%N)\nsystemctl reset-failed kubelet 2>/dev/null\nsystemctl start kubelet && echo $at")})
+			Step{Desc: "installing the spare certificate", On: n.Name,
+				Script: inStage(t.RunID, "systemctl stop kubelet\n"+installScript("spare.pem", "flatline-spare.pem"))},
+			Step{Desc: "starting the kubelet", On: n.Name,
+				Script: inStage(t.RunID, "at=$(date +%s.%N)\nsystemctl reset-failed kubelet 2>/dev/null\nsystemctl start kubelet && echo $at")})
 	}
 	return steps
 }
@@ -161,7 +163,9 @@ func leftover(state map[string]map[string]string) string {
 // resets the controllers' clocks.
 func (r *run) components(ctx context.Context) {
 	out, err := r.target.ControlPlane.script(ctx, nil, `set -o pipefail
-crictl ps -o json | jq -r '[.containers[] | select(.metadata.name | IN("kube-controller-manager", "kube-apiserver", "etcd", "kube-scheduler"))] | sort_by(.createdAt) | .[] | .metadata.name + " " + .id[:13]'`)
+crictl ps -o json | jq -r '[.containers[] |
+	select(.metadata.name | IN("kube-controller-manager", "kube-apiserver", "etcd", "kube-scheduler"))] |
+	sort_by(.createdAt) | .[] | .metadata.name + " " + .id[:13]'`)
 	if err != nil {
 		r.fact(timeline.TypeLookFailed, "control plane", map[string]string{"why": err.Error()})
 		return
@@ -282,7 +286,8 @@ func newPatient(nodes []*cluster.Node, records []Record) (*Patient, error) {
 	}
 	for _, n := range nodes {
 		if was, known := first.Containers[n.Name]; known && was != n.ID {
-			return nil, fmt.Errorf("node %s is another container than the one that the journal is about: cluster %s was made anew", n.Name, first.Cluster)
+			return nil, fmt.Errorf("node %s is another container than the one that the journal is about: cluster %s was made anew", n.Name,
+				first.Cluster)
 		} else if !known {
 			return nil, fmt.Errorf("the journal does not know node %s of cluster %s", n.Name, first.Cluster)
 		}

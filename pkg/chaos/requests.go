@@ -27,7 +27,9 @@ func (t *Target) requests(ctx context.Context) ([]certv1.CertificateSigningReque
 
 // everyTarget says whether every target has a request, made since a time, that is
 // as wanted, and what was seen of each. The list is in the order of random names.
-func (t *Target) everyTarget(ctx context.Context, since time.Time, want func(certv1.CertificateSigningRequest) bool) (all bool, seen string, err error) {
+func (t *Target) everyTarget(
+	ctx context.Context, since time.Time, want func(certv1.CertificateSigningRequest) bool,
+) (all bool, seen string, err error) {
 	csrs, err := t.requests(ctx)
 	if err != nil {
 		return false, "", err
@@ -51,7 +53,8 @@ func (t *Target) everyTarget(ctx context.Context, since time.Time, want func(cer
 
 // touchRequests writes to the requests that were not served, so that controllers
 // look at them at once.
-const touchRequests = "names=$(" + admin + `get csr -o go-template='{{range .items}}{{if not .status.certificate}}{{.metadata.name}} {{end}}{{end}}') && ` +
+const touchRequests = "names=$(" + admin +
+	`get csr -o go-template='{{range .items}}{{if not .status.certificate}}{{.metadata.name}} {{end}}{{end}}') && ` +
 	`{ [ -z "$names" ] || ` + admin + `annotate csr $names flatline.dev/touched="$(date +%s)" --overwrite >/dev/null; }`
 
 // release takes a fault back by a script on the control-plane node that prints the
@@ -75,10 +78,12 @@ func withoutRequests(t *Target) []Step {
 	for _, n := range t.Nodes {
 		steps = append(steps, Step{Desc: "stopping the kubelet", On: n.Name, Script: inStage(t.RunID, "systemctl stop kubelet")})
 	}
+	const waits = "{{range .items}}" +
+		`{{if and (eq .spec.username "system:node:%s") (not .status.certificate)}}{{.metadata.name}} {{end}}{{end}}`
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "deleting the unanswered requests of " + n.Name, On: t.ControlPlane.Name, Script: inStage(t.RunID,
-			fmt.Sprintf(`set -o pipefail
-%[1]sget csr -o go-template='{{range .items}}{{if and (eq .spec.username "system:node:%[2]s") (not .status.certificate)}}{{.metadata.name}} {{end}}{{end}}' | xargs -r %[1]sdelete csr --ignore-not-found >/dev/null`, admin, n.Name))})
+		script := fmt.Sprintf(`set -o pipefail
+%[1]sget csr -o go-template='%[2]s' | xargs -r %[1]sdelete csr --ignore-not-found >/dev/null`, admin, fmt.Sprintf(waits, n.Name))
+		steps = append(steps, Step{Desc: "deleting the unanswered requests of " + n.Name, On: t.ControlPlane.Name, Script: inStage(t.RunID, script)})
 	}
 	return steps
 }

@@ -33,7 +33,8 @@ var switchRotation string
 func (f *rotationOff) Undo(t *Target) []Step {
 	var steps []Step
 	for _, n := range t.Nodes {
-		steps = append(steps, Step{Desc: "putting the kubelet's configuration back", On: n.Name, Script: inStage(t.RunID, given(restoreConfig, kubeletConfig))})
+		steps = append(steps, Step{Desc: "putting the kubelet's configuration back", On: n.Name,
+			Script: inStage(t.RunID, given(restoreConfig, kubeletConfig))})
 	}
 	return steps
 }
@@ -114,7 +115,8 @@ func (t *Target) firstOf(times map[string]time.Time) time.Time {
 // by now: after 90 % of its certificate's life, or at its start where that was over,
 // which takes up to 5 s. inFile says whether rotation is off in its configuration file.
 func lateToAsk(ctx context.Context, n Node, started, now time.Time) (late, inFile bool, err error) {
-	out, err := n.script(ctx, nil, "grep -q '^rotateCertificates: false' "+kubeletConfig+" && echo off || echo on\nsed -n '/BEGIN CERT/,/END CERT/p' "+timeline.CurrentCertificate)
+	out, err := n.script(ctx, nil, "grep -q '^rotateCertificates: false' "+kubeletConfig+" && echo off || echo on\n"+
+		"sed -n '/BEGIN CERT/,/END CERT/p' "+timeline.CurrentCertificate)
 	if err != nil {
 		return false, false, fmt.Errorf("looking at the configuration of %s: %w", n.Name, err)
 	}

@@ -159,7 +159,8 @@ func (e *Experiment) Soak() (*Experiment, error) {
 		Fault: FaultSpec{Type: "none"},
 		Hold:  judge.Duration((2*tim.I() + tim.G + 2*tim.Pass()).Round(time.Second)),
 	}
-	for _, name := range []string{judge.LeaseStalled, judge.ReadyUnknown, judge.ReadyFalse, judge.NoScheduleTainted, judge.NoExecuteTainted, judge.PodEvicted, judge.KubeletExited} {
+	for _, name := range []string{judge.LeaseStalled, judge.ReadyUnknown, judge.ReadyFalse, judge.NoScheduleTainted,
+		judge.NoExecuteTainted, judge.PodEvicted, judge.KubeletExited} {
 		soak.Spec.Never = append(soak.Spec.Never, judge.Expectation{Milestone: name})
 	}
 	return &soak, nil

@@ -83,7 +83,8 @@ func (r *run) sweep(ctx context.Context) {
 	}
 	for _, k := range list {
 		if k.Own && k.Busy == "" && (r.opts.Cluster == nil || k.Name != r.opts.Cluster.Name) {
-			r.say("cluster %s of run %s is there and nobody is at work on it: kept, or left behind; this removes it:\n  %s", k.Name, k.RunID, Command("clean", k.Name))
+			r.say("cluster %s of run %s is there and nobody is at work on it: kept, or left behind; this removes it:\n  %s", k.Name, k.RunID,
+				Command("clean", k.Name))
 		}
 	}
 }
@@ -142,7 +143,9 @@ func OpenCluster(ctx context.Context, name string) (*cluster.Cluster, error) {
 	return cluster.Open(ctx, name, path)
 }
 
-func createCluster(ctx context.Context, exp *Experiment, opts Options, id, folder string, say func(string, ...any)) (*cluster.Cluster, error) {
+func createCluster(
+	ctx context.Context, exp *Experiment, opts Options, id, folder string, say func(string, ...any),
+) (*cluster.Cluster, error) {
 	image, err := cluster.ChooseImage(ctx, opts.Image)
 	if err != nil {
 		return nil, err
@@ -183,7 +186,8 @@ func newID(now time.Time) (string, error) {
 func (r *run) pickNodes() error {
 	nodes := r.cluster.Nodes()
 	if workers := len(nodes) - 1; workers != r.exp.Spec.Cluster.Workers {
-		return fmt.Errorf("cluster %s does not fit: it has %d workers, the experiment wants %d", r.cluster.Name, workers, r.exp.Spec.Cluster.Workers)
+		return fmt.Errorf("cluster %s does not fit: it has %d workers, the experiment wants %d", r.cluster.Name, workers,
+			r.exp.Spec.Cluster.Workers)
 	}
 	for i, n := range nodes { // the control plane comes first
 		node := Node{Name: n.Name, Node: n}
@@ -227,7 +231,9 @@ func (r *run) readConfig(ctx context.Context) error {
 	}
 	if !clock.Same {
 		r.cfg.ClockOffset, r.cfg.ClockError = clock.Offset.Seconds(), clock.Error.Seconds()
-		r.cfg.Warnings = append(r.cfg.Warnings, fmt.Sprintf("the nodes have another kernel than the observer: their clock is %.3f s ahead, give or take %.3f s", r.cfg.ClockOffset, r.cfg.ClockError))
+		r.cfg.Warnings = append(r.cfg.Warnings, fmt.Sprintf(
+			"the nodes have another kernel than the observer: their clock is %.3f s ahead, give or take %.3f s",
+			r.cfg.ClockOffset, r.cfg.ClockError))
 	}
 	for component, m := range cluster.Planned(r.cluster.Version, r.exp.Spec.Cluster.flags()) {
 		for name, want := range m {
@@ -235,7 +241,8 @@ func (r *run) readConfig(ctx context.Context) error {
 			if !known || judge.SameValue(f.Value, want.Value) {
 				continue
 			}
-			why := fmt.Sprintf("flag %s of %s is %s (%s), the experiment goes by %s (%s)", name, component, f.Value, f.Origin, want.Value, want.Origin)
+			why := fmt.Sprintf("flag %s of %s is %s (%s), the experiment goes by %s (%s)", name, component, f.Value, f.Origin, want.Value,
+				want.Origin)
 			if r.opts.Cluster != nil {
 				return fmt.Errorf("cluster %s does not fit: %s", r.cluster.Name, why)
 			}

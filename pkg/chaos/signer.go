@@ -31,7 +31,8 @@ const restoreRole = "[ -e role-before ] || exit 0\n" + admin + "replace -f role-
 // Undo stops the target's kubelet before the right is given back, as csr-denied
 // does.
 func (f *signerOff) Undo(t *Target) []Step {
-	return append(withoutRequests(t), Step{Desc: "giving the right to sign back", On: t.ControlPlane.Name, Script: inStage(t.RunID, restoreRole)})
+	return append(withoutRequests(t), Step{Desc: "giving the right to sign back", On: t.ControlPlane.Name,
+		Script: inStage(t.RunID, restoreRole)})
 }
 
 // Release gives the right back alone.

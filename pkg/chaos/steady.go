@@ -54,7 +54,8 @@ func (r *run) steady(ctx context.Context) error {
 	if r.fault != nil {
 		found := r.snapshot(ctx, "before")
 		if left := leftover(found); left != "" {
-			return fmt.Errorf("cluster %s is not as it should be before a fault: %s; this puts right what a run left:\n  %s", r.cluster.Name, left, Command("heal", "--cluster", r.cluster.Name))
+			return fmt.Errorf("cluster %s is not as it should be before a fault: %s; this puts right what a run left:\n  %s", r.cluster.Name,
+				left, Command("heal", "--cluster", r.cluster.Name))
 		}
 		if err := r.journal.Before(found); err != nil {
 			return err

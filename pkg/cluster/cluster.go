@@ -284,7 +284,8 @@ func open(ctx context.Context, name, kubeconfig string) (*Cluster, error) {
 		id, ip, _ := strings.Cut(facts, " ")
 		ip, _, _ = strings.Cut(ip, " ")
 		c.nodes = append(c.nodes, &Node{Name: container.name, Role: container.role, IP: ip, ID: id})
-		c.RunID, c.Version, c.Image, c.ImageID = container.label(labelRun), container.label(labelVersion), container.label(labelImage), container.label(labelImageID)
+		c.RunID, c.Version, c.Image, c.ImageID = container.label(labelRun), container.label(labelVersion), container.label(labelImage),
+			container.label(labelImageID)
 		if err := json.Unmarshal([]byte(container.label(labelFlags)), &c.created); err != nil {
 			return nil, fmt.Errorf("reading label %s of %s: %w", labelFlags, container.name, err)
 		}

@@ -79,7 +79,8 @@ type NodeImage struct{ Ref, ID string }
 
 // NodeImages returns the node images that recipes of flatline's made, by name.
 func NodeImages(ctx context.Context) ([]NodeImage, error) {
-	out, err := docker(ctx, nil, "image", "ls", "--no-trunc", "--filter", "label="+labelRecipe, "--format", "[{{json .Tag}},{{json .ID}}]", "flatline/node")
+	out, err := docker(ctx, nil, "image", "ls", "--no-trunc", "--filter", "label="+labelRecipe, "--format", "[{{json .Tag}},{{json .ID}}]",
+		"flatline/node")
 	if err != nil {
 		return nil, fmt.Errorf("listing node images: %w", err)
 	}

@@ -201,7 +201,8 @@ func checkField(name, value string) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &wrong):
-		want := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.String: "a text", reflect.Slice: "a list", reflect.Map: "fields", reflect.Struct: "fields"}[wrong.Type.Kind()]
+		want := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.String: "a text", reflect.Slice: "a list",
+			reflect.Map: "fields", reflect.Struct: "fields"}[wrong.Type.Kind()]
 		return fmt.Errorf("%q is not %s", value, cmp.Or(want, "a whole number"))
 	}
 	return fmt.Errorf("%q does not fit: %s", value, strings.TrimPrefix(err.Error(), "json: "))

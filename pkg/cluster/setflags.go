@@ -137,7 +137,8 @@ func (s *setter) controllerManager(ctx context.Context) error {
 	}
 	const lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/" + controllerManager
 	status := &statusError{}
-	if _, err := s.request(ctx, http.MethodDelete, lease, "application/json"); err != nil && !(errors.As(err, &status) && status.code == http.StatusNotFound) {
+	if _, err := s.request(ctx, http.MethodDelete, lease, "application/json"); err != nil &&
+		!(errors.As(err, &status) && status.code == http.StatusNotFound) {
 		return fmt.Errorf("giving up the Lease of the %s that ended: %w", controllerManager, err)
 	}
 	return s.until(ctx, controllerManager+" to monitor every node", func(ctx context.Context) error {
@@ -362,7 +363,8 @@ func (s *setter) kubelet(ctx context.Context, n *Node, fields map[string]string)
 	}
 	// systemctl returns when the old process is gone: anybody who answers now is the new one.
 	return s.until(ctx, "it to tell them", func(ctx context.Context) error {
-		if out, err := n.output(ctx, "systemctl", "show", "kubelet", "--property", "NRestarts", "--value"); err == nil && strings.TrimSpace(out) != "0" {
+		if out, err := n.output(ctx, "systemctl", "show", "kubelet", "--property", "NRestarts", "--value"); err == nil &&
+			strings.TrimSpace(out) != "0" {
 			log, err := n.output(ctx, "journalctl", "--unit", "kubelet", "--no-pager", "--output", "cat", "--lines", "400")
 			if err != nil {
 				return err

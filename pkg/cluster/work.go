@@ -195,5 +195,6 @@ func sign(ctx context.Context, control string) (touched time.Time, who string, e
 // there is no such container any more.
 func noSuchFile(err error) bool {
 	text := strings.ToLower(err.Error())
-	return strings.Contains(text, "could not find the file") || strings.Contains(text, "no such container") || strings.Contains(text, "no such file or directory")
+	return strings.Contains(text, "could not find the file") || strings.Contains(text, "no such container") ||
+		strings.Contains(text, "no such file or directory")
 }

@@ -57,7 +57,8 @@ func (a *Audit) Run(ctx context.Context, ready func(), emit func(timeline.Event)
 		if a.next > before {
 			wait = 100 * time.Millisecond
 		}
-		emit(timeline.Event{Source: timeline.SourceAudit, Type: timeline.TypeStreamCut, Detail: map[string]string{"why": fmt.Sprint(err), "offset": strconv.FormatInt(a.next, 10)}})
+		emit(timeline.Event{Source: timeline.SourceAudit, Type: timeline.TypeStreamCut,
+			Detail: map[string]string{"why": fmt.Sprint(err), "offset": strconv.FormatInt(a.next, 10)}})
 		select {
 		case <-ctx.Done():
 			return nil

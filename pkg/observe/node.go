@@ -107,7 +107,8 @@ func (k *Kubelet) follow(ctx context.Context, ready func(), emit func(timeline.E
 			return fmt.Errorf("watching the kubelet on %s: %w", k.Name, err)
 		case <-quiet.C:
 			deaf = true
-			emit(timeline.Event{Source: timeline.SourceNode, Type: timeline.TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": fmt.Sprintf("the node gave no sign of life for %s", silence), "since": timeline.Seconds(silence)}})
+			emit(timeline.Event{Source: timeline.SourceNode, Type: timeline.TypeGap, Object: "kubelet " + k.Name,
+				Detail: map[string]string{"why": fmt.Sprintf("the node gave no sign of life for %s", silence), "since": timeline.Seconds(silence)}})
 		case line := <-lines:
 			quiet.Reset(silence)
 			if deaf && strings.HasPrefix(line, "alive") {
