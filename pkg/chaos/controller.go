@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
 const (
-	controllerManager  = "kube-controller-manager"
-	manifests          = "/etc/kubernetes/manifests/"
+	controllerManager  = cluster.ControllerManager
+	manifests          = cluster.Manifests
 	controllerManifest = manifests + controllerManager + ".yaml"
 )
 

@@ -77,7 +77,7 @@ func PlanFor(exp *Experiment, kubernetes string) (*Plan, error) {
 		}
 	}
 	if exp.Spec.Fault.Certificate.From == "rotation" {
-		if tau, err := time.ParseDuration(p.Config.Flag("kube-controller-manager", "cluster-signing-duration")); err == nil {
+		if tau, err := time.ParseDuration(p.Config.Flag(controllerManager, "cluster-signing-duration")); err == nil {
 			p.most += tau // the wait for a fresh certificate
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	certv1 "k8s.io/api/certificates/v1"
 
+	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
@@ -21,7 +22,7 @@ type rotationOff struct {
 	off   map[string]bool      // nodes whose kubelet has said so
 }
 
-const kubeletConfig = "/var/lib/kubelet/config.yaml"
+const kubeletConfig = cluster.KubeletConfig
 
 //go:embed restore-config.sh
 var restoreConfig string

@@ -49,11 +49,11 @@ var containerNames = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 // components are the keys of Spec.Flags; all but the kubelet's are the places of
 // their flags in kubeadm's ClusterConfiguration.
 var components = map[string][]string{
-	"kube-apiserver":          {"apiServer", "extraArgs"},
-	"kube-controller-manager": {"controllerManager", "extraArgs"},
-	"kube-scheduler":          {"scheduler", "extraArgs"},
-	"etcd":                    {"etcd", "local", "extraArgs"},
-	"kubelet":                 nil,
+	"kube-apiserver":  {"apiServer", "extraArgs"},
+	ControllerManager: {"controllerManager", "extraArgs"},
+	"kube-scheduler":  {"scheduler", "extraArgs"},
+	"etcd":            {"etcd", "local", "extraArgs"},
+	"kubelet":         nil,
 }
 
 func (s Spec) validate() error {

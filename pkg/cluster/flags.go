@@ -79,7 +79,7 @@ func defaultFlags(minor uint) map[string]map[string]string {
 			"default-not-ready-toleration-seconds":   "300",
 			"default-unreachable-toleration-seconds": "300",
 		},
-		"kube-controller-manager": {
+		ControllerManager: {
 			"cluster-signing-duration":     "8760h0m0s",
 			"large-cluster-size-threshold": "50",
 			"leader-elect":                 "true",
@@ -140,7 +140,7 @@ func (c *Cluster) Flags(ctx context.Context) (map[string]map[string]Flag, error)
 
 	controller, err := c.controllerPages(ctx)
 	if err == nil {
-		err = readController(flags["kube-controller-manager"], controller)
+		err = readController(flags[ControllerManager], controller)
 	}
 	if err != nil {
 		errs = append(errs, fmt.Errorf("asking kube-controller-manager for its flags: %w", err))

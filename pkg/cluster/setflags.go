@@ -23,11 +23,13 @@ import (
 )
 
 const (
-	apiServer         = "kube-apiserver"
-	controllerManager = "kube-controller-manager"
+	apiServer = "kube-apiserver"
+	// ControllerManager is the name of that component.
+	ControllerManager = "kube-controller-manager"
 
-	manifests     = "/etc/kubernetes/manifests/"
-	kubeletConfig = "/var/lib/kubelet/config.yaml"
+	// Manifests is the folder of a node's static pods, KubeletConfig the file of its kubelet.
+	Manifests     = "/etc/kubernetes/manifests/"
+	KubeletConfig = "/var/lib/kubelet/config.yaml"
 
 	setFlagsTimeout = 20 * time.Minute // ends what hangs
 )
@@ -45,7 +47,7 @@ func InPlace(created, flags map[string]map[string]string) error {
 		}
 	}
 	for _, component := range slices.Sorted(maps.Keys(flags)) {
-		if !slices.Contains([]string{apiServer, controllerManager, "kubelet"}, component) && !maps.Equal(created[component], flags[component]) {
+		if !slices.Contains([]string{apiServer, ControllerManager, "kubelet"}, component) && !maps.Equal(created[component], flags[component]) {
 			return fmt.Errorf("flags of %s are not changed in a running cluster", component)
 		}
 	}
@@ -131,17 +133,17 @@ func (s *setter) controllerManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	changed, err := s.staticPod(ctx, controllerManager, s.over(controllerManager), s.cut)
+	changed, err := s.staticPod(ctx, ControllerManager, s.over(ControllerManager), s.cut)
 	if err != nil || !changed {
 		return err
 	}
-	const lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/" + controllerManager
+	const lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/" + ControllerManager
 	status := &statusError{}
 	if _, err := s.request(ctx, http.MethodDelete, lease, "application/json"); err != nil &&
 		!(errors.As(err, &status) && status.code == http.StatusNotFound) {
-		return fmt.Errorf("giving up the Lease of the %s that ended: %w", controllerManager, err)
+		return fmt.Errorf("giving up the Lease of the %s that ended: %w", ControllerManager, err)
 	}
-	return s.until(ctx, controllerManager+" to monitor every node", func(ctx context.Context) error {
+	return s.until(ctx, ControllerManager+" to monitor every node", func(ctx context.Context) error {
 		now, err := s.monitored(ctx)
 		if err != nil {
 			return err
@@ -205,7 +207,7 @@ func (s *setter) staticPod(ctx context.Context, component string, flags map[stri
 			err = fmt.Errorf("setting flags of %s: %w", component, err)
 		}
 	}()
-	control, path := s.nodes[0], manifests+component+".yaml"
+	control, path := s.nodes[0], Manifests+component+".yaml"
 	made, err := control.made(ctx, path)
 	if err != nil {
 		return false, err
@@ -221,10 +223,10 @@ func (s *setter) staticPod(ctx context.Context, component string, flags map[stri
 	if err := s.until(ctx, "the kubelet to have settled", s.settled); err != nil {
 		return false, err
 	}
-	if err := s.end(ctx, component, path, manifests+"."+component); err != nil {
+	if err := s.end(ctx, component, path, Manifests+"."+component); err != nil {
 		return false, err
 	}
-	if err := control.replace(ctx, path, manifests+"."+component, text); err != nil {
+	if err := control.replace(ctx, path, Manifests+"."+component, text); err != nil {
 		return false, err
 	}
 	return true, s.until(ctx, "its process to have them", func(ctx context.Context) error {
@@ -342,7 +344,7 @@ func (s *setter) kubelets(ctx context.Context) error {
 }
 
 func (s *setter) kubelet(ctx context.Context, n *Node, fields map[string]string) error {
-	made, err := n.made(ctx, kubeletConfig)
+	made, err := n.made(ctx, KubeletConfig)
 	if err != nil {
 		return err
 	}
@@ -350,11 +352,11 @@ func (s *setter) kubelet(ctx context.Context, n *Node, fields map[string]string)
 	if err != nil {
 		return err
 	}
-	now, err := n.output(ctx, "cat", kubeletConfig)
+	now, err := n.output(ctx, "cat", KubeletConfig)
 	if err != nil || now == string(text) && !s.fresh {
 		return err
 	}
-	if err := n.replace(ctx, kubeletConfig, kubeletConfig, text); err != nil {
+	if err := n.replace(ctx, KubeletConfig, KubeletConfig, text); err != nil {
 		return err
 	}
 	before, err := s.restartKubelet(ctx, n)
