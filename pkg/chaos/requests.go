@@ -83,7 +83,8 @@ func withoutRequests(t *Target) []Step {
 	for _, n := range t.Nodes {
 		script := fmt.Sprintf(`set -o pipefail
 %[1]sget csr -o go-template='%[2]s' | xargs -r %[1]sdelete csr --ignore-not-found >/dev/null`, admin, fmt.Sprintf(waits, n.Name))
-		steps = append(steps, Step{Desc: "deleting the unanswered requests of " + n.Name, On: t.ControlPlane.Name, Script: inStage(t.RunID, script)})
+		steps = append(steps, Step{Desc: "deleting the unanswered requests of " + n.Name, On: t.ControlPlane.Name,
+			Script: inStage(t.RunID, script)})
 	}
 	return steps
 }

@@ -121,7 +121,8 @@ func (a *Audit) scan(r io.Reader, consumed func(int), emit func(timeline.Event))
 		}
 		e, id, perr := ParseAudit(line)
 		if perr != nil {
-			e, id = timeline.Event{Source: timeline.SourceAudit, Type: timeline.TypeUnreadable, Detail: map[string]string{"why": perr.Error()}}, string(line)
+			e, id = timeline.Event{Source: timeline.SourceAudit, Type: timeline.TypeUnreadable,
+				Detail: map[string]string{"why": perr.Error()}}, string(line)
 		}
 		a.mu.Lock()
 		seen := a.seen[id]

@@ -53,7 +53,8 @@ func (k *Kubelet) Run(ctx context.Context, ready func(), emit func(timeline.Even
 		if ctx.Err() != nil {
 			return nil
 		}
-		emit(timeline.Event{Source: timeline.SourceNode, Type: timeline.TypeGap, Object: "kubelet " + k.Name, Detail: map[string]string{"why": err.Error()}})
+		emit(timeline.Event{Source: timeline.SourceNode, Type: timeline.TypeGap, Object: "kubelet " + k.Name,
+			Detail: map[string]string{"why": err.Error()}})
 		select {
 		case <-ctx.Done():
 			return nil

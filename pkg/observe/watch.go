@@ -143,7 +143,8 @@ func (w *Watch) Run(ctx context.Context, ready func(), emit func(timeline.Event)
 		if ctx.Err() != nil {
 			return nil
 		}
-		emit(timeline.Event{Source: timeline.SourceWatch, Type: timeline.TypeGap, Object: w.Resource, Detail: map[string]string{"why": err.Error()}})
+		emit(timeline.Event{Source: timeline.SourceWatch, Type: timeline.TypeGap, Object: w.Resource,
+			Detail: map[string]string{"why": err.Error()}})
 		select {
 		case <-ctx.Done():
 			return nil
