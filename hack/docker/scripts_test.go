@@ -61,7 +61,7 @@ func TestMakeTakesItsCommandLineOnly(t *testing.T) {
 		}
 	}
 	r := h.make("-n", "experiment", "NAME=csr-denied", "CLUSTER=mine", "SET=a.b=1 c.d=2")
-	if want := "bin/flatline run 'csr-denied' --profile 'default' --set 'a.b=1' --set 'c.d=2' --keep 'never'  --cluster 'mine'\n"; !strings.HasSuffix(r.stdout, want) {
+	if want := "bin/flatline run 'csr-denied'  --set 'a.b=1' --set 'c.d=2' --keep 'never'  --cluster 'mine'\n"; !strings.HasSuffix(r.stdout, want) {
 		t.Errorf("got %+v, want %s", r, want)
 	}
 }
