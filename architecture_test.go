@@ -15,22 +15,23 @@ const module = "github.com/flatline-chaos/flatline"
 // mayImport says which of our packages each of our packages may import. A package
 // that is not listed may be imported by main and internal/cli only.
 var mayImport = map[string][]string{
-	"":                 {"internal/cli", "internal/compare", "internal/record"}, // and what its tests judge
-	"experiments":      {},
-	"internal/cli":     {"experiments", "internal/claims", "internal/compare", "internal/safely", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/timeline"},
-	"internal/claims":  {"pkg/judge"},
-	"internal/compare": {"pkg/judge"},
-	"internal/golden":  {},
-	"internal/safely":  {},
-	"internal/record":  {"internal/safely", "pkg/judge", "pkg/timeline"},
-	"internal/report":  {"internal/claims", "internal/compare", "internal/safely", "pkg/judge", "pkg/timeline"},
-	"internal/sweep":   {"internal/record", "internal/report", "pkg/chaos", "pkg/cluster", "pkg/judge"},
-	"pkg/chaos":        {"internal/record", "internal/safely", "pkg/cluster", "pkg/judge", "pkg/observe", "pkg/timeline"},
-	"pkg/cluster":      {},
-	"pkg/judge":        {"pkg/timeline"},
-	"pkg/observe":      {"pkg/timeline"},
-	"pkg/timeline":     {},
-	"suites":           {"experiments", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge"},
+	"":                  {"internal/cli", "internal/compare", "internal/record"}, // and what its tests judge
+	"experiments":       {},
+	"internal/cli":      {"experiments", "internal/claims", "internal/compare", "internal/safely", "internal/record", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge", "pkg/timeline"},
+	"internal/claims":   {"pkg/judge"},
+	"internal/compare":  {"pkg/judge"},
+	"internal/golden":   {},
+	"internal/kubefake": {"pkg/cluster"},
+	"internal/safely":   {},
+	"internal/record":   {"internal/safely", "pkg/judge", "pkg/timeline"},
+	"internal/report":   {"internal/claims", "internal/compare", "internal/safely", "pkg/judge", "pkg/timeline"},
+	"internal/sweep":    {"internal/record", "internal/report", "pkg/chaos", "pkg/cluster", "pkg/judge"},
+	"pkg/chaos":         {"internal/kubefake", "internal/record", "internal/safely", "pkg/cluster", "pkg/judge", "pkg/observe", "pkg/timeline"},
+	"pkg/cluster":       {},
+	"pkg/judge":         {"pkg/timeline"},
+	"pkg/observe":       {"pkg/timeline"},
+	"pkg/timeline":      {},
+	"suites":            {"experiments", "internal/report", "internal/sweep", "pkg/chaos", "pkg/cluster", "pkg/judge"},
 }
 
 // onlyIn says which packages alone may import a module's packages, test files

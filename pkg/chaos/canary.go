@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
 
@@ -36,9 +36,9 @@ func canaryNamespace(runID string) string { return "flatline-" + runID }
 // DaemonSet. The pods prefer the target, so that a replacement can start
 // elsewhere; the finite toleration is for unreachable only, since a kubelet that
 // is restarted may be not-ready for a moment.
-func createCanaries(ctx context.Context, c kubernetes.Interface, spec Canaries, runID, target, image string) error {
+func createCanaries(ctx context.Context, c *cluster.Client, spec Canaries, runID, target, image string) error {
 	ns := canaryNamespace(runID)
-	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+	if _, err := c.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
 		metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating namespace %s: %w", ns, err)
 	}
@@ -53,7 +53,7 @@ func createCanaries(ctx context.Context, c kubernetes.Interface, spec Canaries, 
 		one := int32(1)
 		d := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &one,
 			Selector: &metav1.LabelSelector{MatchLabels: meta.Labels}, Template: template}}
-		if _, err := c.AppsV1().Deployments(ns).Create(ctx, d, metav1.CreateOptions{}); err != nil {
+		if _, err := c.Deployments(ns).Create(ctx, d, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating canary %s: %w", label, err)
 		}
 	}
@@ -62,7 +62,7 @@ func createCanaries(ctx context.Context, c kubernetes.Interface, spec Canaries, 
 		template.Spec.Affinity = nil
 		ds := &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: meta.Labels},
 			Template: template}}
-		if _, err := c.AppsV1().DaemonSets(ns).Create(ctx, ds, metav1.CreateOptions{}); err != nil {
+		if _, err := c.DaemonSets(ns).Create(ctx, ds, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating the canary DaemonSet: %w", err)
 		}
 	}
@@ -117,8 +117,8 @@ func pauseImage(ctx context.Context, n Node) (string, error) {
 
 // deleteCanaries asks for the removal of the run's namespace; on a kept cluster it
 // vanishes a little later.
-func deleteCanaries(ctx context.Context, c kubernetes.Interface, runID string) error {
-	err := c.CoreV1().Namespaces().Delete(ctx, canaryNamespace(runID), metav1.DeleteOptions{})
+func deleteCanaries(ctx context.Context, c *cluster.Client, runID string) error {
+	err := c.Namespaces().Delete(ctx, canaryNamespace(runID), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting the canaries: %w", err)
 	}

@@ -8,21 +8,21 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/flatline-chaos/flatline/internal/golden"
+	"github.com/flatline-chaos/flatline/internal/kubefake"
 )
 
 // The golden file holds every object as it goes to the API server.
 func TestCreateCanaries(t *testing.T) {
-	c := fake.NewClientset()
+	c, api := kubefake.New()
 	spec := Canaries{Tolerations: seconds(0, 30, 300), DaemonSet: true}
 	if err := createCanaries(t.Context(), c, spec, runID, "c1-worker2", "registry.example/pause:3.10"); err != nil {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	for _, a := range c.Actions() {
+	for _, a := range api.Actions() {
 		create, ok := a.(kubetesting.CreateAction)
 		if !ok {
 			t.Errorf("%s %s", a.GetVerb(), a.GetResource().Resource)
@@ -37,9 +37,9 @@ func TestCreateCanaries(t *testing.T) {
 	}
 	golden.Lines(t, "testdata/canaries.golden", got.String())
 
-	c = fake.NewClientset()
-	if err := createCanaries(t.Context(), c, Canaries{}, runID, "n", "i"); err != nil || len(c.Actions()) != 1 {
-		t.Errorf("no canaries: %d requests, error %v", len(c.Actions()), err)
+	c, api = kubefake.New()
+	if err := createCanaries(t.Context(), c, Canaries{}, runID, "n", "i"); err != nil || len(api.Actions()) != 1 {
+		t.Errorf("no canaries: %d requests, error %v", len(api.Actions()), err)
 	}
 }
 
@@ -48,8 +48,8 @@ func TestCanariesFail(t *testing.T) {
 	for resource, want := range map[string]string{
 		"namespaces": "creating namespace flatline-" + runID, "deployments": "creating canary 30s", "daemonsets": "creating the canary DaemonSet",
 	} {
-		c := fake.NewClientset()
-		c.PrependReactor("create", resource, func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
+		c, api := kubefake.New()
+		api.PrependReactor("create", resource, func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
 		err := createCanaries(t.Context(), c, Canaries{Tolerations: seconds(30), DaemonSet: true}, runID, "n", "i")
 		if !errors.Is(err, refused) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: error %v", resource, err)
@@ -58,7 +58,7 @@ func TestCanariesFail(t *testing.T) {
 }
 
 func TestDeleteCanaries(t *testing.T) {
-	c := fake.NewClientset()
+	c, api := kubefake.New()
 	if err := createCanaries(t.Context(), c, Canaries{}, runID, "n", "i"); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestDeleteCanaries(t *testing.T) {
 		}
 	}
 	refused := errors.New("connection refused")
-	c.PrependReactor("delete", "namespaces", func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
+	api.PrependReactor("delete", "namespaces", func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
 	if err := deleteCanaries(t.Context(), c, runID); !errors.Is(err, refused) {
 		t.Errorf("error %v", err)
 	}

@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/flatline-chaos/flatline/internal/kubefake"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
@@ -187,7 +187,8 @@ func (w *crashWorld) pass() {
 
 // newRun is the run that changes the world.
 func (w *crashWorld) newRun(journal string) *run {
-	target := &Target{RunID: runID, Spec: w.exp.Spec.Fault, Client: fake.NewClientset(binding(rotationRole, allNodes)), ControlPlane: w.nodes[crashControlPlane]}
+	client, _ := kubefake.New(binding(rotationRole, allNodes))
+	target := &Target{RunID: runID, Client: client, Spec: w.exp.Spec.Fault, ControlPlane: w.nodes[crashControlPlane]}
 	for i, name := range append([]string{crashControlPlane}, w.workers...) {
 		if i > len(w.workers)-w.targets {
 			target.Nodes = append(target.Nodes, w.nodes[name])

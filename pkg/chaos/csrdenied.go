@@ -97,8 +97,7 @@ func (f *csrDenied) denyAll(ctx context.Context, t *Target) error {
 		}
 		c.Status.Conditions = append(c.Status.Conditions, certv1.CertificateSigningRequestCondition{Type: certv1.CertificateDenied,
 			Status: "True", Reason: "Experiment", Message: "denied by an experiment of flatline"})
-		if _, err := t.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, c.Name, &c,
-			metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+		if err := t.Client.Decide(ctx, &c); err != nil && !apierrors.IsConflict(err) {
 			return fmt.Errorf("denying CSR %s: %w", c.Name, err)
 		}
 	}
@@ -108,7 +107,7 @@ func (f *csrDenied) denyAll(ctx context.Context, t *Target) error {
 // inPlace says whether the binding leaves the target out, or is gone if that is
 // the fault. A binding that is not the one that kubeadm made is an error.
 func (f *csrDenied) inPlace(ctx context.Context, t *Target) (bool, error) {
-	b, err := t.Client.RbacV1().ClusterRoleBindings().Get(ctx, rotationBinding, metav1.GetOptions{})
+	b, err := t.Client.ClusterRoleBindings().Get(ctx, rotationBinding, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && t.Spec.Everyone:
 		return true, nil

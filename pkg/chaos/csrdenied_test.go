@@ -18,9 +18,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/flatline-chaos/flatline/internal/kubefake"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
@@ -38,8 +38,9 @@ var (
 // fakeTarget has one control plane, a worker to leave alone and two to break.
 func fakeTarget(control, worker2 observe.Node, objects ...runtime.Object) (*Target, *[]timeline.Event) {
 	var events []timeline.Event
+	client, _ := kubefake.New(objects...)
 	return &Target{
-		RunID: runID, Client: fake.NewClientset(objects...),
+		RunID: runID, Client: client,
 		Spec:         FaultSpec{Type: "csr-denied", Certificate: Certificate{From: "rotation"}},
 		ControlPlane: Node{"c1-control-plane", control},
 		Nodes:        []Node{{"c1-worker2", worker2}, {"c1-worker3", worker2}},
@@ -65,7 +66,9 @@ func TestWitnessBeforeTheInjection(t *testing.T) {
 		{"nobody", []runtime.Object{binding(rotationRole)}, true, ""},
 	} {
 		control, worker := &fakeNode{}, &fakeNode{}
-		target, events := fakeTarget(control, worker, tc.objects...)
+		target, events := fakeTarget(control, worker)
+		client, api := kubefake.New(tc.objects...)
+		target.Client = client
 		ev, err := (&csrDenied{}).Witness(t.Context(), target)
 		if tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) || tc.err == "" && (err != nil || ev.InPlace != tc.inPlace) {
 			t.Errorf("%s: %+v, error %v; want in place %v, error %q", tc.name, ev, err, tc.inPlace, tc.err)
@@ -73,7 +76,7 @@ func TestWitnessBeforeTheInjection(t *testing.T) {
 		if len(control.scripts)+len(worker.scripts)+len(*events) > 0 {
 			t.Errorf("%s: something was done", tc.name)
 		}
-		for _, a := range target.Client.(*fake.Clientset).Actions() {
+		for _, a := range api.Actions() {
 			if a.GetVerb() != "get" && a.GetVerb() != "list" {
 				t.Errorf("%s: %s %s", tc.name, a.GetVerb(), a.GetResource().Resource)
 			}
@@ -241,7 +244,9 @@ func TestWitness(t *testing.T) {
 			for _, c := range tc.csrs {
 				objects = append(objects, c)
 			}
-			target, _ := fakeTarget(&fakeNode{}, &fakeNode{}, objects...)
+			target, _ := fakeTarget(&fakeNode{}, &fakeNode{})
+			client, api := kubefake.New(objects...)
+			target.Client = client
 			ev, err := (&csrDenied{injectedAt: injected}).Witness(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)
@@ -249,7 +254,7 @@ func TestWitness(t *testing.T) {
 			if ev.InPlace != tc.inPlace || ev.Biting != tc.biting || !strings.HasPrefix(ev.Seen, tc.seen) {
 				t.Errorf("%s: %+v; want in place %v, biting %v, seen %s", tc.name, ev, tc.inPlace, tc.biting, tc.seen)
 			}
-			for _, a := range target.Client.(*fake.Clientset).Actions() {
+			for _, a := range api.Actions() {
 				if l, ok := a.(kubetesting.ListAction); ok && l.GetListRestrictions().Fields.String() != "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet" {
 					t.Errorf("%s: listed %s", tc.name, l.GetListRestrictions().Fields)
 				}
@@ -261,9 +266,11 @@ func TestWitness(t *testing.T) {
 // To be unable to look is not to see nothing.
 func TestWitnessCannotLook(t *testing.T) {
 	for _, resource := range []string{"clusterrolebindings", "certificatesigningrequests"} {
-		target, _ := fakeTarget(&fakeNode{}, &fakeNode{}, binding(rotationRole, oneNode))
+		target, _ := fakeTarget(&fakeNode{}, &fakeNode{})
+		client, api := kubefake.New(binding(rotationRole, oneNode))
+		target.Client = client
 		refused := errors.New("connection refused")
-		target.Client.(*fake.Clientset).PrependReactor("*", resource, func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
+		api.PrependReactor("*", resource, func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
 		if _, err := (&csrDenied{}).Witness(t.Context(), target); !errors.Is(err, refused) {
 			t.Errorf("%s: error %v", resource, err)
 		}
@@ -458,7 +465,7 @@ func TestPrepareRefused(t *testing.T) {
 	control, target := &fakeNode{answer: now}, &fakeNode{answer: now}
 	r := fakeRun(t, control, target)
 	before := len(control.scripts) + len(target.scripts)
-	r.target.Client = fake.NewClientset(&corev1.Namespace{})
+	r.target.Client, _ = kubefake.New(&corev1.Namespace{})
 	if err := r.prepare(t.Context()); err == nil {
 		t.Fatal("no error")
 	}

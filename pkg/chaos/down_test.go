@@ -20,7 +20,6 @@ import (
 	coordv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/flatline-chaos/flatline/pkg/cluster"
@@ -475,7 +474,7 @@ func TestWitnessOfRotationOff(t *testing.T) {
 				t.Errorf("%s: asked for %s", name, r.URL.Path)
 			}
 		}))
-		client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+		client, err := cluster.NewClient(&rest.Config{Host: server.URL})
 		if err != nil {
 			t.Fatal(err)
 		}

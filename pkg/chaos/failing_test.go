@@ -15,9 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/client-go/kubernetes/fake"
-
 	"github.com/flatline-chaos/flatline/experiments"
+	"github.com/flatline-chaos/flatline/internal/kubefake"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 )
@@ -116,7 +115,8 @@ func brittleStory(t *testing.T, exp *Experiment, ca string, fails int) (b *britt
 	b = &brittle{t: t, fails: fails, ca: ca, tried: map[string]int{}}
 	r = &run{exp: exp, id: runID, dir: t.TempDir(), fault: unseen{kinds()[exp.Spec.Fault.Type].make()}, nodes: map[string]Node{}, stopAlive: func() {}}
 	r.rec = observe.NewRecorder(nil)
-	r.target = &Target{RunID: runID, Spec: exp.Spec.Fault, Client: fake.NewClientset(renewedLater("c1-worker2"), renewedLater("c1-worker3"), binding(rotationRole, allNodes)), Emit: r.rec.Emit}
+	client, _ := kubefake.New(renewedLater("c1-worker2"), renewedLater("c1-worker3"), binding(rotationRole, allNodes))
+	r.target = &Target{RunID: runID, Spec: exp.Spec.Fault, Client: client, Emit: r.rec.Emit}
 	containers := map[string]string{}
 	for _, name := range []string{"c1-control-plane", "c1-worker", "c1-worker2", "c1-worker3"} {
 		n := Node{name, &brittleNode{brittle: b, name: name}}

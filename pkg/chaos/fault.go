@@ -11,8 +11,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
@@ -157,7 +157,7 @@ func Command(args ...string) string {
 type Target struct {
 	RunID        string
 	Spec         FaultSpec
-	Client       kubernetes.Interface // for looking; breaking and repairing go through the nodes
+	Client       *cluster.Client // for looking; breaking and repairing go through the nodes
 	ControlPlane Node
 	Nodes        []Node // to be broken
 	ControlNodes []Node // to be left alone, the control plane among them
@@ -174,7 +174,7 @@ func (t *Target) now() time.Time { return time.Now().Add(t.Offset) }
 
 // renewed is when a node's kubelet renewed its Lease last, by its own clock.
 func (t *Target) renewed(ctx context.Context, node string) (time.Time, error) {
-	l, err := t.Client.CoordinationV1().Leases("kube-node-lease").Get(ctx, node, metav1.GetOptions{})
+	l, err := t.Client.NodeLeases().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("reading the Lease of node %s: %w", node, err)
 	}

@@ -21,9 +21,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/flatline-chaos/flatline/internal/kubefake"
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
@@ -697,9 +697,11 @@ func TestWitnessOfRequests(t *testing.T) {
 			fault    Fault
 			resource string
 		}{{rotating, "certificatesigningrequests"}, {signer, "certificatesigningrequests"}, {signer, "clusterroles"}, {&signerOff{}, "clusterroles"}, {refusing, "certificatesigningrequests"}, {refusing, "clusterrolebindings"}} {
-			target, _ := fakeTarget(&fakeNode{}, &fakeNode{}, off, restricted)
+			target, _ := fakeTarget(&fakeNode{}, &fakeNode{})
+			client, api := kubefake.New(off, restricted)
+			target.Client = client
 			gone := errors.New("connection refused")
-			target.Client.(*fake.Clientset).PrependReactor("*", tc.resource, func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, gone })
+			api.PrependReactor("*", tc.resource, func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, gone })
 			if _, err := tc.fault.Witness(t.Context(), target); !errors.Is(err, gone) {
 				t.Errorf("%T, %s: error %v", tc.fault, tc.resource, err)
 			}
@@ -827,24 +829,25 @@ func TestAttend(t *testing.T) {
 		made := time.Now()
 		serving := request("serving", "c1-worker2", made)
 		serving.Spec.SignerName = certv1.KubeletServingSignerName
-		target, _ := fakeTarget(&fakeNode{}, &fakeNode{}, request("mine", "c1-worker2", made), request("other", "c1-worker3", made), request("control", "c1-worker", made),
+		target, _ := fakeTarget(&fakeNode{}, &fakeNode{})
+		client, api := kubefake.New(request("mine", "c1-worker2", made), request("other", "c1-worker3", made), request("control", "c1-worker", made),
 			request("approved", "c1-worker2", made, certv1.CertificateApproved), request("denied", "c1-worker2", made, certv1.CertificateDenied), serving)
 		var mu sync.Mutex
 		var events []timeline.Event
 		target.Emit = func(e timeline.Event) { mu.Lock(); defer mu.Unlock(); events = append(events, e) }
 		toldOf := func() []timeline.Event { mu.Lock(); defer mu.Unlock(); return slices.Clone(events) }
-		client := target.Client.(*fake.Clientset)
-		csrs := client.CertificatesV1().CertificateSigningRequests()
+		target.Client = client
+		csrs := client.CSRs()
 		// The fake takes no notice of what the signer must be.
 		var away atomic.Bool
-		client.PrependReactor("list", "certificatesigningrequests", func(a kubetesting.Action) (bool, runtime.Object, error) {
+		api.PrependReactor("list", "certificatesigningrequests", func(a kubetesting.Action) (bool, runtime.Object, error) {
 			if got := a.(kubetesting.ListAction).GetListRestrictions().Fields.String(); got != "spec.signerName="+clientSigner {
 				t.Errorf("listed %s", got)
 			}
 			if away.Load() {
 				return true, nil, errors.New("connection refused")
 			}
-			_, all, err := kubetesting.ObjectReaction(client.Tracker())(a)
+			_, all, err := kubetesting.ObjectReaction(api.Tracker())(a)
 			if list, ok := all.(*certv1.CertificateSigningRequestList); ok {
 				list.Items = slices.DeleteFunc(list.Items, func(c certv1.CertificateSigningRequest) bool { return c.Spec.SignerName != clientSigner })
 			}
@@ -852,12 +855,12 @@ func TestAttend(t *testing.T) {
 		})
 		// Somebody else writes to the next request before the first denial.
 		var tries atomic.Int32
-		client.PrependReactor("update", "certificatesigningrequests", func(a kubetesting.Action) (bool, runtime.Object, error) {
+		api.PrependReactor("update", "certificatesigningrequests", func(a kubetesting.Action) (bool, runtime.Object, error) {
 			conflict := a.(kubetesting.UpdateAction).GetObject().(*certv1.CertificateSigningRequest).Name == "next" && tries.Add(1) == 1
 			return conflict, nil, apierrors.NewConflict(schema.GroupResource{Resource: "certificatesigningrequests"}, "next", errors.New("changed"))
 		})
 		updates := func() (names []string) {
-			for _, a := range client.Actions() {
+			for _, a := range api.Actions() {
 				if u, ok := a.(kubetesting.UpdateAction); ok {
 					names = append(names, u.GetSubresource()+" "+u.GetObject().(*certv1.CertificateSigningRequest).Name)
 				}
@@ -903,16 +906,18 @@ func TestAttend(t *testing.T) {
 		default:
 			t.Error("it goes on after its context has ended")
 		}
-		before := len(client.Actions())
+		before := len(api.Actions())
 		time.Sleep(time.Minute)
-		if n := len(client.Actions()); n != before {
+		if n := len(api.Actions()); n != before {
 			t.Errorf("%d more requests after the end", n-before)
 		}
 	})
 	// Who does not refuse has nothing to attend to.
 	target, _ := fakeTarget(&fakeNode{}, &fakeNode{})
+	client, api := kubefake.New()
+	target.Client = client
 	(&csrDenied{}).Attend(t.Context(), target)
-	if n := len(target.Client.(*fake.Clientset).Actions()); n > 0 {
+	if n := len(api.Actions()); n > 0 {
 		t.Errorf("%d requests", n)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // requests lists the targets' requests for client certificates.
 func (t *Target) requests(ctx context.Context) ([]certv1.CertificateSigningRequest, error) {
-	csrs, err := t.Client.CertificatesV1().CertificateSigningRequests().List(ctx,
+	csrs, err := t.Client.CSRs().List(ctx,
 		metav1.ListOptions{FieldSelector: "spec.signerName=" + certv1.KubeAPIServerClientKubeletSignerName})
 	if err != nil {
 		return nil, fmt.Errorf("listing certificate signing requests: %w", err)

@@ -138,7 +138,7 @@ func lateToAsk(ctx context.Context, n Node, started, now time.Time) (late, inFil
 
 // rotates asks a running kubelet whether it rotates its certificate.
 func rotates(ctx context.Context, t *Target, node string) (bool, error) {
-	data, err := t.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/configz").DoRaw(ctx)
+	data, err := t.Client.Raw(ctx, "/api/v1/nodes/"+node+"/proxy/configz")
 	if err != nil {
 		return false, fmt.Errorf("asking the kubelet of %s for its configuration: %w", node, err)
 	}

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
@@ -47,9 +45,9 @@ func (r *run) setUp(ctx context.Context) error {
 	rc := c.REST()
 	rc.Wrap(r.api.wrap)
 	rc.QPS = -1 // the API server has its own limits; ours would only delay facts
-	client, err := kubernetes.NewForConfig(rc)
+	client, err := cluster.NewClient(rc)
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return err
 	}
 	r.target = &Target{RunID: r.id, Spec: r.exp.Spec.Fault, Client: client, Emit: r.rec.Emit}
 	engine, err := cluster.AskEngine(ctx)

@@ -59,7 +59,7 @@ func (f *signerOff) Inject(ctx context.Context, t *Target) error {
 // Witness sees it biting when a request of every target is approved and has no
 // certificate a while later.
 func (f *signerOff) Witness(ctx context.Context, t *Target) (Evidence, error) {
-	role, err := t.Client.RbacV1().ClusterRoles().Get(ctx, signerRole, metav1.GetOptions{})
+	role, err := t.Client.ClusterRoles().Get(ctx, signerRole, metav1.GetOptions{})
 	if err != nil {
 		return Evidence{}, fmt.Errorf("reading the role of the signer: %w", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/observe"
@@ -27,7 +29,7 @@ func (r *run) steady(ctx context.Context) error {
 	t := r.target
 	r.audit = &observe.Audit{Node: t.ControlPlane, Path: cluster.AuditLog}
 	sources := map[string]observe.Source{"audit": r.audit}
-	for _, w := range []*observe.Watch{observe.Leases(t.Client), observe.Nodes(t.Client), observe.Pods(t.Client), observe.CSRs(t.Client)} {
+	for _, w := range watches(t.Client) {
 		sources[w.Resource] = w
 	}
 	for name, n := range r.nodes {
@@ -104,4 +106,9 @@ func (r *run) waitRotation(ctx context.Context) error {
 		return fmt.Errorf("waiting for the target to be issued a certificate: none in %s; is cluster-signing-duration a few minutes?", longest)
 	}
 	return err
+}
+
+// watches follow all that the API server tells of the chain.
+func watches(c *cluster.Client) []*observe.Watch {
+	return []*observe.Watch{observe.Leases(c.NodeLeases()), observe.Nodes(c.Nodes()), observe.Pods(c.Pods(metav1.NamespaceAll)), observe.CSRs(c.CSRs())}
 }

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
@@ -34,10 +33,17 @@ type Watch struct {
 	describe func(runtime.Object) (stamp time.Time, detail map[string]string)
 }
 
-// Leases watches the heartbeats of all nodes. Stamp is renewTime, by the
+// A ListerWatcher lists and watches the objects of one resource. The typed clients of
+// client-go are such, those of kubernetes.Interface too.
+type ListerWatcher[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// Leases watches the heartbeats of all nodes: api is that of
+// namespace kube-node-lease. Stamp is renewTime, by the
 // kubelet's clock.
-func Leases(c kubernetes.Interface) *Watch {
-	api := c.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+func Leases(api ListerWatcher[*coordv1.LeaseList]) *Watch {
 	return &Watch{"leases",
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) },
 		api.Watch,
@@ -52,8 +58,7 @@ func Leases(c kubernetes.Interface) *Watch {
 
 // Nodes watches node conditions and taints. lastHeartbeatTime and timeAdded have
 // other meanings than their names say and are left out.
-func Nodes(c kubernetes.Interface) *Watch {
-	api := c.CoreV1().Nodes()
+func Nodes(api ListerWatcher[*corev1.NodeList]) *Watch {
 	return &Watch{"nodes",
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) },
 		api.Watch,
@@ -74,10 +79,9 @@ func Nodes(c kubernetes.Interface) *Watch {
 		}}
 }
 
-// Pods watches the pods of all namespaces. Detail: node, ready, phase, deleting
+// Pods watches the pods of all namespaces, or of the one that api is of. Detail: node, ready, phase, deleting
 // (only while a deletion is under way), canary (the label flatline.dev/canary).
-func Pods(c kubernetes.Interface) *Watch {
-	api := c.CoreV1().Pods(metav1.NamespaceAll)
+func Pods(api ListerWatcher[*corev1.PodList]) *Watch {
 	return &Watch{"pods",
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) },
 		api.Watch,
@@ -106,8 +110,7 @@ const CanaryLabel = "flatline.dev/canary"
 // CSRs watches certificate signing requests. Detail: user, signer, state
 // (Pending, Approved, Issued, Denied, Failed), and of the certificate that was
 // issued cred and serial, as in TypeCertificate.
-func CSRs(c kubernetes.Interface) *Watch {
-	api := c.CertificatesV1().CertificateSigningRequests()
+func CSRs(api ListerWatcher[*certv1.CertificateSigningRequestList]) *Watch {
 	return &Watch{"certificatesigningrequests",
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) },
 		api.Watch,
