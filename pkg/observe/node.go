@@ -32,7 +32,8 @@ type Kubelet struct {
 // kubeletScript prints "process <date> <pid> <restarts> <state> <exit code> <date
 // of the exit> <last errors in base64>" (with "-" for the last three while the
 // process runs) and "certificate <date> <link target> <certificate blocks in
-// base64>" whenever one of them changes, and "alive <date> <look> <late>" every five
+// base64>" whenever one of them changes, the latter with the date at which the link or
+// the file came to its place, and "alive <date> <look> <late>" every five
 // seconds: since the line before, how long the longest look took that started no
 // more than one process, and by how much the latest began late, in microseconds. Only
 // certificate blocks leave the node, never the key. A process that was stopped by a
