@@ -46,10 +46,23 @@ func (f *Fold) use(node, cred string, at time.Duration) {
 	f.inUse(node, n)
 }
 
-// inUse marks that the certificate that a kubelet rotated to has authenticated a
-// request.
+// inUse marks that the certificate that a kubelet rotated to has authenticated a request. The
+// kubelet had stored it by then (client-go util/certificate/certificate_manager.go rotateCerts:
+// certStore.Update before updateCached): a later date of the file is that of the look that found it.
 func (f *Fold) inUse(node string, n *nodeState) {
-	if at, ok := n.used[n.rotateTo]; ok && n.rotateTo != "" && n.target && f.reached(CertificateRotated, node) {
+	at, ok := n.used[n.rotateTo]
+	rotated, stored := f.got[Key{CertificateRotated, node, ""}]
+	if !ok || !stored || n.rotateTo == "" {
+		return
+	}
+	if at < n.rotated {
+		if rotated.At == n.rotated { // else it is of a rotation before
+			rotated.At, rotated.Source, rotated.Note = at, timeline.SourceAudit, join(rotated.Note, "stored by the first request with it; the file was found later")
+			rotated.Seen[timeline.SourceAudit] = at
+		}
+		n.rotated = at
+	}
+	if n.target {
 		f.mark(Key{CertificateInUse, node, ""}, timeline.SourceAudit, at, "certificate "+n.rotateTo)
 	}
 }
