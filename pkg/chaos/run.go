@@ -135,6 +135,7 @@ type run struct {
 	wrap    func(Node) Node // nil but in tests
 	target  *Target
 	api     *apiCounter
+	compare map[string]comparison // of the clocks, by the object of its facts
 
 	mu   sync.Mutex
 	fold *judge.Fold // of what was seen so far

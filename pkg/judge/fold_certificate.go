@@ -176,5 +176,8 @@ func (f *Fold) load(n *nodeState) {
 
 // expiry is the end of a node's certificate since the start of the timeline.
 func (f *Fold) expiry(n *nodeState) time.Duration {
-	return n.inUse.notAfter.Sub(f.start) - time.Duration(f.cfg.ClockOffset*float64(time.Second))
+	return f.sinceStart(n.inUse.notAfter)
 }
+
+// sinceStart is a time that a node or the signer wrote, in time since the start of the timeline.
+func (f *Fold) sinceStart(at time.Time) time.Duration { return at.Sub(f.start) - f.clock.offset }

@@ -350,54 +350,6 @@ func TestASilentNodeIsAGap(t *testing.T) {
 	})
 }
 
-func TestCompareClocks(t *testing.T) {
-	const mine, other = "6fa7d81b-37d4-4ff2-a2a0-111111111111", "6fa7d81b-37d4-4ff2-a2a0-222222222222"
-	for name, tc := range map[string]struct {
-		boot  string // of the node
-		there time.Duration
-		mine  string
-		want  Clock
-	}{
-		"one kernel":               {mine, time.Hour, mine + "\n", Clock{Same: true}},
-		"another kernel, ahead":    {other, 5 * time.Second, mine, Clock{Offset: 5*time.Second + 100*time.Millisecond, Error: 300 * time.Millisecond}},
-		"another kernel, behind":   {other, -5 * time.Second, mine, Clock{Offset: -5*time.Second + 100*time.Millisecond, Error: 300 * time.Millisecond}},
-		"observer without boot id": {other, 0, "", Clock{Offset: 100 * time.Millisecond, Error: 300 * time.Millisecond}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := &scriptedNode{do: []func(context.Context, io.Writer) error{func(_ context.Context, w io.Writer) error {
-					time.Sleep(400 * time.Millisecond) // there ...
-					at := time.Now().Add(tc.there)
-					time.Sleep(200 * time.Millisecond) // ... and back
-					_, err := fmt.Fprintf(w, "%d.%09d\n%s\n", at.Unix(), at.Nanosecond(), tc.boot)
-					return err
-				}}}
-				got, err := CompareClocks(t.Context(), n, tc.mine)
-				if err != nil || got != tc.want {
-					t.Errorf("got %+v, %v; want %+v", got, err, tc.want)
-				}
-			})
-		})
-	}
-	for name, do := range map[string]func(context.Context, io.Writer) error{
-		"command fails": says("", errors.New("no such container")),
-		"one word": func(_ context.Context, w io.Writer) error {
-			_, err := io.WriteString(w, "1767323045.000000006\n")
-			return err
-		},
-		"no date": func(_ context.Context, w io.Writer) error {
-			_, err := io.WriteString(w, "now\n"+other+"\n")
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got, err := CompareClocks(t.Context(), &scriptedNode{do: []func(context.Context, io.Writer) error{do}}, mine); err == nil || !strings.Contains(err.Error(), "comparing clocks") {
-				t.Errorf("got %+v, %v", got, err)
-			}
-		})
-	}
-}
-
 // twoLooks runs kubeletScript for two looks at the link "current" of a folder, and returns the
 // lines that it prints of the certificate. Steps are shell text: before the first look, inside it,
 // and between the two.
