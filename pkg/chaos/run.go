@@ -65,6 +65,13 @@ type Result struct {
 // cannot be written any more, whatever was changed is put right first, and the Result comes
 // together with ctx's error or one that wraps ErrRecord. Without a Result nothing was begun.
 func Run(ctx context.Context, exp *Experiment, opts Options) (*Result, error) {
+	var version []string // that of the node image is known later, see setUp
+	if opts.Cluster != nil {
+		version = []string{opts.Cluster.Version}
+	}
+	if err := exp.Possible(version...); err != nil {
+		return nil, err
+	}
 	r, err := begin(exp, opts)
 	if err != nil {
 		return nil, err

@@ -67,6 +67,9 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.readConfig(ctx); err != nil {
 		return err
 	}
+	if err := r.exp.possible(&r.cfg); err != nil {
+		return err
+	}
 	containers := map[string]string{}
 	for _, n := range c.Nodes() {
 		containers[n.Name] = n.ID

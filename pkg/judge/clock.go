@@ -65,8 +65,8 @@ func (j *judgement) apart() []string {
 	for e, a := range j.acts {
 		offset, within, ok := compared(a)
 		if off := (offset - j.clock.offset).Abs(); ok && off+within > clockLimit {
-			why = append(why, fmt.Sprintf("%s: its clock was off by %.3f s, give or take %.3f s, when compared %s the run; beyond %g s nothing is judged",
-				e.Object, off.Seconds(), within.Seconds(), a.detail["when"], clockLimit.Seconds()))
+			why = append(why, fmt.Sprintf("%s: its clock was off by %.3f s, give or take %.3f s, when compared %s the run; "+
+				"beyond %g s nothing is judged", e.Object, off.Seconds(), within.Seconds(), a.detail["when"], clockLimit.Seconds()))
 		}
 	}
 	return why

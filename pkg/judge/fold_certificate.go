@@ -57,8 +57,9 @@ func (f *Fold) inUse(node string, n *nodeState) {
 	}
 	if at < n.rotated {
 		if rotated.At == n.rotated { // else it is of a rotation before
-			rotated.At, rotated.Source, rotated.Note = at, timeline.SourceAudit, join(rotated.Note, "stored by the first request with it; the file was found later")
+			rotated.At, rotated.Source = at, timeline.SourceAudit
 			rotated.Seen[timeline.SourceAudit] = at
+			rotated.Note = join(rotated.Note, "stored by the first request with it; the file was found later")
 		}
 		n.rotated = at
 	}

@@ -52,11 +52,14 @@ const (
 	TypeSnapshot      = "Snapshot"      // object is the node; detail when (before, after) and what was read
 	TypeDeadMan       = "DeadManFired"
 	TypeController    = "Controller" // object is the component; detail id (container) at one look
-	TypeClock         = "Clock"      // object is the node, or kube-apiserver; detail when (before, after), same ("true": one kernel), offset and error in seconds; or when, why
-	TypeCost          = "Cost"       // detail apiRequests, cpuSeconds, observeSeconds
-	TypeInterrupted   = "Interrupted"
-	TypeInjectFailed  = "InjectFailed" // detail why
-	TypeLookFailed    = "LookFailed"   // object is what could not be looked at
+	// TypeClock is how a clock stands to the observer's. Object is "node <name>" or "kube-apiserver".
+	// Detail: when (before, after), same ("true": one kernel), offset (ahead of the observer's) and
+	// error (of that) in seconds; or when and why it could not be compared.
+	TypeClock        = "Clock"
+	TypeCost         = "Cost" // detail apiRequests, cpuSeconds, observeSeconds
+	TypeInterrupted  = "Interrupted"
+	TypeInjectFailed = "InjectFailed" // detail why
+	TypeLookFailed   = "LookFailed"   // object is what could not be looked at
 )
 
 // When something that is read twice was read.
