@@ -88,6 +88,8 @@ func TestBadInput(t *testing.T) {
 		"plan csr-denied --set kubelet.node-status-update-frequency=4s",
 		"plan csr-denied --set kube-controller-manager.pod-eviction-timeout=30s",
 		"plan csr-denied --set kube-apiserver.feature-gates=A=true,B=false",
+		"run limit.yaml --set kube-controller-manager.node-monitor-grace-period=1m",
+		"plan limit.yaml",
 		"list csr-denied",
 		"rnu csr-denied",
 		"--verbose",
@@ -297,6 +299,20 @@ func TestPlan(t *testing.T) {
 			}
 			golden.Lines(t, file, stdout)
 		})
+	}
+}
+
+// A denial that is true whatever happens is told.
+func TestPlanTellsOfVacuousDenials(t *testing.T) {
+	for name, want := range map[string]string{
+		"cert-readonly-restart": "vacuous: CertificateInUse: it is recorded only after CertificateRotated, which must not occur either\n",
+		"cert-empty-restart":    "vacuous: CertificateExpired: the file holds no certificate whose end could be read\n",
+		"csr-denied":            "",
+	} {
+		code, stdout, stderr := invoke(t, "", "plan", name)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, want) || want == "" && strings.Contains(stdout, "vacuous") {
+			t.Errorf("%s: exit code %d, stderr %q, no %q in\n%s", name, code, stderr, want, stdout)
+		}
 	}
 }
 

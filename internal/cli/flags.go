@@ -117,5 +117,6 @@ func loadWith(name, profile string, set []string) (*chaos.Experiment, error) {
 		}
 		settings = append(settings, values[0])
 	}
-	return exp.With(settings), nil
+	exp = exp.With(settings)
+	return exp, exp.Possible()
 }

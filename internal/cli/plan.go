@@ -64,16 +64,12 @@ func (a *app) printExperiment(exp *chaos.Experiment) error {
 
 // planOf is what there is to show of a plan.
 func planOf(exp *chaos.Experiment, p *chaos.Plan) *report.Plan {
-	var never []string
-	for _, x := range exp.Spec.Never {
-		never = append(never, strings.TrimSpace(x.Milestone+" "+x.Subject))
-	}
 	least, most := p.OnOwnCluster()
 	return &report.Plan{
 		Name: exp.Metadata.Name, Profile: exp.Profile, Description: exp.Spec.Description,
 		Setup: setup(exp.Spec), Fault: faultText(exp.Spec.Fault),
 		Config: &p.Config, Undo: steps(p.Undo), Repair: steps(p.Repair),
-		Forecasts: p.Forecasts, Never: never, Outcome: exp.Spec.Outcome, Least: least, Most: most,
+		Forecasts: p.Forecasts, Never: p.Never, Outcome: exp.Spec.Outcome, Least: least, Most: most,
 	}
 }
 

@@ -19,7 +19,7 @@ type Plan struct {
 	Config                            *judge.Config
 	Undo, Repair                      []string // "what on which node"
 	Forecasts                         []judge.Forecast
-	Never                             []string      // milestones
+	Never                             []judge.Denial
 	Outcome                           judge.Outcome // that it is to come to, where that is not pass
 	Least, Most                       time.Duration
 }
@@ -71,7 +71,16 @@ func (p *Plan) Text(out io.Writer) error {
 	}
 	_ = tw.Flush()
 	if len(p.Never) > 0 {
-		fmt.Fprintf(&b, "\nmust not occur before the undo: %s\n", strings.Join(p.Never, ", "))
+		var names []string
+		for _, d := range p.Never {
+			names = append(names, title(d.Key))
+		}
+		fmt.Fprintf(&b, "\nmust not occur before the undo: %s\n", strings.Join(names, ", "))
+	}
+	for _, d := range p.Never {
+		if d.Vacuous != "" {
+			fmt.Fprintf(&b, "vacuous: %s: %s\n", title(d.Key), d.Vacuous)
+		}
 	}
 	if p.Outcome != "" {
 		fmt.Fprintf(&b, "\nis to come to: %s\n", p.Outcome)

@@ -35,6 +35,9 @@ func (r *run) collect(ctx context.Context) {
 	defer cancel()
 	r.components(ctx)
 	r.rec.Stop()
+	if !r.hurried() { // what fails is on record, and the judge's to weigh
+		_, _ = compareClocks(ctx, timeline.After, r.compare, r.fact)
+	}
 	if r.hurried() {
 		r.fact(timeline.TypeGap, "audit", map[string]string{"from": "0", "why": "there was no time to read the log as a whole"})
 	} else if err := r.audit.ReadAll(ctx, r.rec.Emit); err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
@@ -280,7 +281,8 @@ func (d *draft) resolve(name, profile string) (*Experiment, error) {
 		if profile != "" && profile != d.file.Profile {
 			return nil, fmt.Errorf("profile: it is resolved for profile %q; %q cannot be chosen any more", d.file.Profile, profile)
 		}
-		return e.finish(d.file.Profile, d.expect, d.never), nil
+		e.finish(d.file.Profile, d.expect, d.never)
+		return e, firstOf(e.unseen(d.expect, e.configs(cluster.Versions()...)...))
 	}
 	return d.choose(e, profile)
 }
@@ -296,6 +298,9 @@ func (d *draft) choose(e *Experiment, profile string) (*Experiment, error) {
 		return nil, fmt.Errorf("there is no profile %q; %s", profile, nearest(profile, names))
 	}
 	chosen := e.finish(DefaultProfile, d.expect, d.never)
+	if err := firstOf(chosen.unseen(d.expect, chosen.configs(cluster.Versions()...)...)); err != nil {
+		return nil, err
+	}
 	for _, name := range names[:len(names)-1] {
 		if !timeline.IsName(name) {
 			return nil, fmt.Errorf("spec.profiles: %q is no name of a profile: %s", name, timeline.NameRule)
@@ -338,7 +343,11 @@ func (d *draft) with(name string) (*Experiment, error) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "fault", "effect"), "it follows from type and trigger"))
 	}
 	if len(errs) == 0 {
-		return e.finish(name, expect, never), nil
+		e.finish(name, expect, never)
+		errs = e.unseen(expect, e.configs(cluster.Versions()...)...)
+	}
+	if len(errs) == 0 {
+		return e, nil
 	}
 	// What the profile sets is found there; what it leaves, in the experiment.
 	text := errs[0].Error()
@@ -385,6 +394,14 @@ func build(whole mapping, overlays ...mapping) (*Experiment, error) {
 	}
 	var e Experiment
 	return &e, strict(js, &e)
+}
+
+// firstOf is the error that is told of several.
+func firstOf(errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs[0]
 }
 
 // finish sets what follows from the rest.

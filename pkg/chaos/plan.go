@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
 )
 
@@ -14,6 +13,7 @@ type Plan struct {
 	Undo        []Step
 	Repair      []Step
 	Forecasts   []judge.Forecast
+	Never       []judge.Denial
 	least, most time.Duration // of the chain
 }
 
@@ -38,17 +38,13 @@ func (p *Plan) OnKeptCluster() (least, most time.Duration) {
 // PlanFor plans an experiment for a Kubernetes version such as "v1.37". It touches
 // nothing.
 func PlanFor(exp *Experiment, kubernetes string) (*Plan, error) {
-	p := &Plan{Config: judge.Config{KubernetesVersion: kubernetes, Canaries: exp.Spec.Canaries.labels(),
-		Flags: map[string]map[string]judge.Flag{}}}
-	for component, m := range cluster.Planned(kubernetes, exp.Spec.Cluster.flags()) {
-		p.Config.Flags[component] = map[string]judge.Flag{}
-		for name, f := range m {
-			p.Config.Flags[component][name] = judge.Flag(f)
-		}
-	}
+	p := &Plan{Config: *exp.config(kubernetes)}
 	tim, err := p.Config.Timing()
 	if err != nil {
 		return nil, fmt.Errorf("planning %s: %w", exp.Metadata.Name, err)
+	}
+	if err := exp.possible(&p.Config); err != nil {
+		return nil, err
 	}
 	p.Config.Warnings = tim.Warnings()
 	if newFault := kinds()[exp.Spec.Fault.Type].make; newFault != nil {
@@ -67,6 +63,9 @@ func PlanFor(exp *Experiment, kubernetes string) (*Plan, error) {
 		p.Undo, p.Repair = newFault().Undo(t), repairSteps(t)
 	}
 	if p.Forecasts, err = judge.Foretell(&p.Config, exp.plan()); err != nil {
+		return nil, fmt.Errorf("planning %s: %w", exp.Metadata.Name, err)
+	}
+	if p.Never, err = judge.Denials(exp.plan()); err != nil {
 		return nil, fmt.Errorf("planning %s: %w", exp.Metadata.Name, err)
 	}
 	hold := time.Duration(exp.Spec.Hold)

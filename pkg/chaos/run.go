@@ -65,6 +65,13 @@ type Result struct {
 // cannot be written any more, whatever was changed is put right first, and the Result comes
 // together with ctx's error or one that wraps ErrRecord. Without a Result nothing was begun.
 func Run(ctx context.Context, exp *Experiment, opts Options) (*Result, error) {
+	var version []string // that of the node image is known later, see setUp
+	if opts.Cluster != nil {
+		version = []string{opts.Cluster.Version}
+	}
+	if err := exp.Possible(version...); err != nil {
+		return nil, err
+	}
 	r, err := begin(exp, opts)
 	if err != nil {
 		return nil, err
@@ -135,6 +142,7 @@ type run struct {
 	wrap    func(Node) Node // nil but in tests
 	target  *Target
 	api     *apiCounter
+	compare map[string]comparison // of the clocks, by the object of its facts
 
 	mu   sync.Mutex
 	fold *judge.Fold // of what was seen so far

@@ -16,7 +16,6 @@ import (
 
 	"github.com/flatline-chaos/flatline/pkg/cluster"
 	"github.com/flatline-chaos/flatline/pkg/judge"
-	"github.com/flatline-chaos/flatline/pkg/observe"
 	"github.com/flatline-chaos/flatline/pkg/timeline"
 )
 
@@ -60,7 +59,13 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.pickNodes(); err != nil {
 		return err
 	}
+	if err := r.startClocks(ctx, rc); err != nil {
+		return err
+	}
 	if err := r.readConfig(ctx); err != nil {
+		return err
+	}
+	if err := r.exp.possible(&r.cfg); err != nil {
 		return err
 	}
 	containers := map[string]string{}
@@ -208,8 +213,7 @@ func (r *run) pickNodes() error {
 	return nil
 }
 
-// readConfig reads effective flags and how the nodes' clock stands to ours, and
-// warns where a flag is not what the experiment asked for.
+// readConfig reads effective flags, and warns where one is not what the experiment asked for.
 func (r *run) readConfig(ctx context.Context) error {
 	flags, err := r.cluster.Flags(ctx)
 	if err != nil {
@@ -221,17 +225,6 @@ func (r *run) readConfig(ctx context.Context) error {
 		for name, f := range m {
 			r.cfg.Flags[component][name] = judge.Flag(f)
 		}
-	}
-	bootID, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	clock, err := observe.CompareClocks(ctx, r.target.ControlPlane, string(bootID))
-	if err != nil {
-		return err
-	}
-	if !clock.Same {
-		r.cfg.ClockOffset, r.cfg.ClockError = clock.Offset.Seconds(), clock.Error.Seconds()
-		r.cfg.Warnings = append(r.cfg.Warnings, fmt.Sprintf(
-			"the nodes have another kernel than the observer: their clock is %.3f s ahead, give or take %.3f s",
-			r.cfg.ClockOffset, r.cfg.ClockError))
 	}
 	for component, m := range cluster.Planned(r.cluster.Version, r.exp.Spec.Cluster.flags()) {
 		for name, want := range m {
@@ -264,7 +257,7 @@ func (r *run) readConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.target.Timing, r.target.Offset = tim, clock.Offset
+	r.target.Timing = tim
 	for _, w := range append(tim.Warnings(), r.cfg.Warnings...) {
 		r.say("warning: %s", w)
 	}

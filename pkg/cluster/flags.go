@@ -58,6 +58,15 @@ func Planned(kubernetes string, set map[string]map[string]string) map[string]map
 // The Kubernetes minor versions that defaultFlags knows.
 const oldest, newest = 31, 37
 
+// Versions lists the Kubernetes versions that Planned tells apart, such as "v1.37".
+func Versions() []string {
+	var all []string
+	for minor := oldest; minor <= newest; minor++ {
+		all = append(all, fmt.Sprintf("v1.%d", minor))
+	}
+	return all
+}
+
 // defaultFlags is the table of Kubernetes v1.37.2's defaults:
 //
 //	cmd/kube-controller-manager/app/options/nodelifecyclecontroller.go

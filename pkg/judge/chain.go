@@ -81,6 +81,8 @@ type Row struct {
 	// Sources are those that show it, by the object of their gaps; none where the run itself
 	// does it.
 	Sources []string
+	// Needs are milestones of which one must be recorded before this one can be.
+	Needs []string
 	// Write says that it is a write that others learn of through a watch: what counts from
 	// it may come a moment before the audit log's stamp of it.
 	Write bool
@@ -114,9 +116,9 @@ func Chain() []Row {
 		{Name: CSRApproved, Part: Loss, Lane: "requests", Sources: byCSRs, Write: true, window: (*Fold).csrApproved},
 		{Name: CSRDenied, Part: Loss, Lane: "requests", Sources: byCSRs, window: (*Fold).csrDenied},
 		{Name: CSRIssued, Part: Loss, Lane: "requests", Sources: byCSRs, Write: true, window: (*Fold).csrIssued},
-		{Name: CSRRepeated, Part: Loss, Lane: "requests", Subject: NumberOf, Sources: byCSRs, ownClock: true, window: (*Fold).csrRepeated},
+		{Name: CSRRepeated, Part: Loss, Lane: "requests", Subject: NumberOf, Sources: byCSRs, Needs: []string{CSRCreated}, ownClock: true, window: (*Fold).csrRepeated},
 		{Name: CertificateRotated, Part: WayBack, Lane: "certificate", Sources: byNode, window: (*Fold).certificateRotated},
-		{Name: CertificateInUse, Part: Loss, Lane: "certificate", Sources: byAudit, window: (*Fold).certificateInUse},
+		{Name: CertificateInUse, Part: Loss, Lane: "certificate", Sources: byAudit, Needs: []string{CertificateRotated}, window: (*Fold).certificateInUse},
 		{Name: CertificateExpired, Part: Loss, Lane: "certificate", Sources: byNode, window: (*Fold).certificateExpired},
 		{Name: LeaseStalled, Part: Loss, Lane: "lease", Sources: byLeases, Write: true, window: (*Fold).leaseStalled},
 		{Name: RenewalLate, Part: Loss, Lane: "lease", Sources: byAudit, window: (*Fold).sinceInjection},
@@ -126,19 +128,19 @@ func Chain() []Row {
 		{Name: ControllerLeads, Part: Loss, Lane: "controller", Sources: byAudit, window: (*Fold).controllerLeads},
 		{Name: ReadyUnknown, Part: Loss, Lane: "ready", Sources: byNodes, Write: true, window: (*Fold).readyUnknown},
 		{Name: ReadyFalse, Part: Loss, Lane: "ready", Sources: byNodes, Write: true, window: (*Fold).readyFalse},
-		{Name: PodsUnready, Part: Loss, Lane: "pods", Sources: byWrites, window: (*Fold).podsUnready},
+		{Name: PodsUnready, Part: Loss, Lane: "pods", Sources: byWrites, Needs: []string{ReadyUnknown}, window: (*Fold).podsUnready},
 		{Name: NoScheduleTainted, Part: Loss, Lane: "taints", Sources: byNodes, window: (*Fold).noScheduleTainted},
 		{Name: NoExecuteTainted, Part: Loss, Lane: "taints", Subject: RepeatOf, Sources: byNodes, Write: true, window: (*Fold).noExecuteTainted},
 		{Name: NotReadyTainted, Part: Loss, Lane: "taints", Subject: EffectOf, Sources: byNodes, Write: true, window: (*Fold).notReadyTainted},
 		{Name: PodEvicted, Part: Loss, Lane: "pods", Subject: TolerationOf, Sources: byWrites, window: (*Fold).podEvicted},
-		{Name: ReplacementReady, Part: Loss, Lane: "pods", Subject: TolerationOf, Sources: byPods, window: (*Fold).replacementReady},
+		{Name: ReplacementReady, Part: Loss, Lane: "pods", Subject: TolerationOf, Sources: byPods, Needs: []string{PodEvicted}, window: (*Fold).replacementReady},
 		{Name: KubeletExited, Part: Loss, Lane: "kubelet", Sources: byNode, ownClock: true, window: (*Fold).kubeletExited},
 		{Name: FaultUndone, Part: Repair, Lane: "fault", window: (*Fold).sinceInjection},
 		{Name: RepairDone, Part: Repair, Lane: "fault", window: (*Fold).repairDone},
-		{Name: LeaseResumed, Part: WayBack, Lane: "lease", Sources: byLeases, window: (*Fold).leaseResumed},
-		{Name: ReadyTrue, Part: WayBack, Lane: "ready", Sources: byNodes, Write: true, window: (*Fold).readyTrue},
-		{Name: TaintsGone, Part: WayBack, Lane: "taints", Sources: byNodes, window: (*Fold).taintsGone},
-		{Name: PodsBack, Part: WayBack, Lane: "pods", Sources: byPods, window: (*Fold).podsBackAgain},
+		{Name: LeaseResumed, Part: WayBack, Lane: "lease", Sources: byLeases, Needs: []string{LeaseStalled}, window: (*Fold).leaseResumed},
+		{Name: ReadyTrue, Part: WayBack, Lane: "ready", Sources: byNodes, Needs: []string{ReadyUnknown}, Write: true, window: (*Fold).readyTrue},
+		{Name: TaintsGone, Part: WayBack, Lane: "taints", Sources: byNodes, Needs: []string{NoScheduleTainted, NotReadyTainted}, window: (*Fold).taintsGone},
+		{Name: PodsBack, Part: WayBack, Lane: "pods", Sources: byPods, Needs: []string{ReadyTrue}, window: (*Fold).podsBackAgain},
 	}
 }
 

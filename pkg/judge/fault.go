@@ -56,6 +56,8 @@ type Traits struct {
 	Controller Fate
 	// RunsOut: the fault is about a certificate that runs out.
 	RunsOut bool
+	// Empties: the file holds no certificate any more that anybody could read.
+	Empties bool
 	// Heals: the node comes back by itself, though nobody takes the fault back.
 	Heals bool
 	// CanRelease: it can be taken back while the node is left to itself.
@@ -91,10 +93,10 @@ var faults = map[string]Traits{
 	// The kubelet does not ask for it, cannot use it or cannot store it.
 	"rotation-off":        {Effects: always(EffectUnasked), RunsOut: true},
 	"cert-unreadable":     {Effects: either(EffectCrashLoop, EffectUnasked)},
-	"cert-path-dangling":  {Effects: either(EffectCrashLoop, EffectUnasked)},
-	"cert-path-moved":     {Effects: either(EffectCrashLoop, EffectUnasked)},
-	"cert-truncated":      {Effects: either(EffectCrashLoop, EffectUnsent)},
-	"cert-empty":          {Effects: either(EffectCrashLoop, EffectUnsent)},
+	"cert-path-dangling":  {Effects: either(EffectCrashLoop, EffectUnasked), Empties: true},
+	"cert-path-moved":     {Effects: either(EffectCrashLoop, EffectUnasked), Empties: true},
+	"cert-truncated":      {Effects: either(EffectCrashLoop, EffectUnsent), Empties: true},
+	"cert-empty":          {Effects: either(EffectCrashLoop, EffectUnsent), Empties: true},
 	"cert-foreign-ca":     {Effects: either(EffectRefused, EffectUnasked)},
 	"cert-other-node":     {Effects: either(EffectRefused, EffectUnasked)},
 	"cert-readonly":       {Effects: either(EffectUnstored, EffectUnstored)},

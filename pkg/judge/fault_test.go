@@ -343,6 +343,37 @@ func TestACertificateIsInUseFromItsFirstRequestOn(t *testing.T) {
 	}
 }
 
+// A file may be found a second after it was stored, and the line of a request may be read later
+// still: the kubelet stored the certificate before it used it.
+func TestACertificateIsStoredBeforeItIsUsed(t *testing.T) {
+	uses := func(at float64, ip, cred string) timeline.Event {
+		return audit(at, "get", "nodes w1", "code=200", "agent=kubelet", "ip="+ip, "cred="+cred)
+	}
+	const w1, w2 = "10.0.0.2", "10.0.0.3"
+	for name, tc := range map[string]struct {
+		events []timeline.Event
+		at     float64
+		source string
+	}{
+		"found in time":                {[]timeline.Event{rotatedTo(20, "w1", "new"), uses(20.7, w1, "new")}, 20, "node"},
+		"found after its use":          {[]timeline.Event{uses(20, w1, "new"), rotatedTo(20.7, "w1", "new"), uses(21, w1, "new")}, 20, "audit"},
+		"its use is read later":        {[]timeline.Event{rotatedTo(20.7, "w1", "new"), uses(20, w1, "new")}, 20, "audit"},
+		"the use of another one":       {[]timeline.Event{uses(20, w1, "old"), rotatedTo(20.7, "w1", "new")}, 20.7, "node"},
+		"the use by another node":      {[]timeline.Event{uses(20, w2, "new"), rotatedTo(20.7, "w1", "new")}, 20.7, "node"},
+		"the second, found after use":  {[]timeline.Event{rotatedTo(20, "w1", "new"), uses(30, w1, "newer"), rotatedTo(30.7, "w1", "newer")}, 20, "node"},
+		"both are found after the use": {[]timeline.Event{rotatedTo(20.7, "w1", "new"), uses(20, w1, "new"), uses(30, w1, "newer"), rotatedTo(30.7, "w1", "newer")}, 20, "audit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := []timeline.Event{certificate(1, "w1", "/a.pem", start.Add(time.Hour)), uses(2, w1, "old"), injected(5)}
+			f := foldOf(t, testConfig("v1.37.2"), `{"type":"rotation"}`, append(before, tc.events...)...)
+			m := f.at(t, CertificateRotated, "w1", "", tc.at, tc.source)
+			if use, ok := f.Get(Key{CertificateInUse, "w1", ""}); ok && use.At < m.At {
+				t.Errorf("it was in use at %v and stored at %v", use.At, m.At)
+			}
+		})
+	}
+}
+
 // I is 10.9 s; a new connection takes 1.5 s more, a start 5 s.
 func TestALateRenewal(t *testing.T) {
 	started := seen("run", 6, timeline.TypeKubeletStarted, "node w1")

@@ -46,10 +46,24 @@ func (f *Fold) use(node, cred string, at time.Duration) {
 	f.inUse(node, n)
 }
 
-// inUse marks that the certificate that a kubelet rotated to has authenticated a
-// request.
+// inUse marks that the certificate that a kubelet rotated to has authenticated a request. The
+// kubelet had stored it by then (client-go util/certificate/certificate_manager.go rotateCerts:
+// certStore.Update before updateCached): a later date of the file is that of the look that found it.
 func (f *Fold) inUse(node string, n *nodeState) {
-	if at, ok := n.used[n.rotateTo]; ok && n.rotateTo != "" && n.target && f.reached(CertificateRotated, node) {
+	at, ok := n.used[n.rotateTo]
+	rotated, stored := f.got[Key{CertificateRotated, node, ""}]
+	if !ok || !stored || n.rotateTo == "" {
+		return
+	}
+	if at < n.rotated {
+		if rotated.At == n.rotated { // else it is of a rotation before
+			rotated.At, rotated.Source = at, timeline.SourceAudit
+			rotated.Seen[timeline.SourceAudit] = at
+			rotated.Note = join(rotated.Note, "stored by the first request with it; the file was found later")
+		}
+		n.rotated = at
+	}
+	if n.target {
 		f.mark(Key{CertificateInUse, node, ""}, timeline.SourceAudit, at, "certificate "+n.rotateTo)
 	}
 }
@@ -163,5 +177,8 @@ func (f *Fold) load(n *nodeState) {
 
 // expiry is the end of a node's certificate since the start of the timeline.
 func (f *Fold) expiry(n *nodeState) time.Duration {
-	return n.inUse.notAfter.Sub(f.start) - time.Duration(f.cfg.ClockOffset*float64(time.Second))
+	return f.sinceStart(n.inUse.notAfter)
 }
+
+// sinceStart is a time that a node or the signer wrote, in time since the start of the timeline.
+func (f *Fold) sinceStart(at time.Time) time.Duration { return at.Sub(f.start) - f.clock.offset }

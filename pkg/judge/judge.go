@@ -96,6 +96,7 @@ func (j *judgement) judge(torn bool) (*Run, *Trace, error) {
 	j.run.ControlChanges = j.controlChanges()
 	j.gaps()
 	j.milestones()
+	j.unjudge()
 	j.heartbeats()
 	j.run.Pace = j.pace()
 	trace := j.trace()

@@ -13,7 +13,8 @@ import (
 // An Outcome is the judgement of a run, the first of these that applies.
 type Outcome string
 
-// Outcomes, in the order in which they are decided.
+// Outcomes, in the order in which they are decided. Where clocks were apart a run is inconclusive
+// before anything but the undo is looked at.
 const (
 	OutcomeDirty        Outcome = "dirty"        // undo or repair incomplete
 	OutcomeSetupFailed  Outcome = "setup-failed" // no cluster, no facts
@@ -59,10 +60,11 @@ func (j *judgement) outcome() {
 		reasons func() []string
 	}{
 		{OutcomeDirty, j.dirt},
+		{OutcomeInconclusive, j.apart}, // all that follows compares times
 		{OutcomeNotInjected, j.notInjected},
 		{OutcomeContaminated, j.contamination},
 		{OutcomeFail, func() []string { return j.verdicts(Fail) }},
-		{OutcomeInconclusive, func() []string { return append(j.verdicts(Inconclusive), j.notLooked()...) }},
+		{OutcomeInconclusive, func() []string { return slices.Concat(j.verdicts(Inconclusive), j.notLooked(), j.uncompared()) }},
 	} {
 		if reasons := o.reasons(); len(reasons) > 0 {
 			r.Outcome, r.Reasons = o.outcome, j.foremost(reasons)

@@ -75,7 +75,7 @@ func (f *Fold) naturalRotation(k Key) Window {
 		return derived(injected, fmt.Sprintf("70 to 90 %% of the life of a certificate that was issued up to %s before", Duration(Fresh)),
 			Interval{Min: max(0, (life*7/10 - backdated - Fresh).Seconds()), Max: (life*9/10 - backdated).Seconds() + service})
 	}
-	from := n.asked.notBefore.Sub(f.start) - f.zero
+	from := f.sinceStart(n.asked.notBefore) - f.zero
 	life := n.asked.notAfter.Sub(n.asked.notBefore)
 	return derived(injected, fmt.Sprintf("70 to 90 %% of the certificate's life of %s", Duration(life)),
 		Interval{Min: max(0, (from + life*7/10).Seconds()), Max: (from + life*9/10).Seconds() + service}).takes(acting, service)

@@ -31,11 +31,19 @@ while :; do
 		fi
 		pid=$MainPID wasfrozen=$frozen; [ "$pid" = 0 ] && pid=
 	fi
+	# The time before the look: what changes during the look is seen by the next one, and has then
+	# changed after this time. The kernel dates files by its tick, up to 10 ms behind the clock.
+	before=$seen seen=$EPOCHREALTIME
 	id=$(stat -L -c %i.%Y.%s "$cert" 2>/dev/null || echo gone)
 	if [ "$id" != "$lastid" ]; then
-		told=yes
-		at=$({ stat -c %.9Y "$cert"; stat -L -c %.9Y "$cert"; } 2>/dev/null | sort -n | tail -n 1)
-		if [ -z "$at" ] || [[ -n $lastid && $at < $looked ]]; then at=$(date +%s.%N); fi
+		told=yes at=
+		# The later of link and file: the date of their content, or that of their place where an old
+		# file was moved here. A date before the look before this one, or to come, is of something else.
+		for date in %.6Y %.6Z; do
+			[ -z "$at" ] && at=$({ stat -c $date "$cert"; stat -L -c $date "$cert"; } 2>/dev/null | sort -n | tail -n 1)
+			[[ -n $lastid && -n $at ]] && (( ${at/./} < ${before/./} - 10000 || ${at/./} > ${EPOCHREALTIME/./} )) && at=
+		done
+		[ -z "$at" ] && at=$seen
 		lastid=$id
 		to=$(readlink -m "$cert") # name and content of one file, though the link may move now
 		echo "certificate $at $to $(sed -n '/BEGIN CERT/,/END CERT/p' "$to" 2>/dev/null | base64 -w0)"

@@ -32,7 +32,8 @@ type Kubelet struct {
 // kubeletScript prints "process <date> <pid> <restarts> <state> <exit code> <date
 // of the exit> <last errors in base64>" (with "-" for the last three while the
 // process runs) and "certificate <date> <link target> <certificate blocks in
-// base64>" whenever one of them changes, and "alive <date> <look> <late>" every five
+// base64>" whenever one of them changes, the latter with the date at which the link or
+// the file came to its place, and "alive <date> <look> <late>" every five
 // seconds: since the line before, how long the longest look took that started no
 // more than one process, and by how much the latest began late, in microseconds. Only
 // certificate blocks leave the node, never the key. A process that was stopped by a
@@ -222,37 +223,4 @@ func ParseEpoch(s string) (time.Time, error) {
 		}
 	}
 	return time.Unix(int64(sec), int64(nsec)).UTC(), nil
-}
-
-// A Clock says how a node's wall clock stands to the observer's.
-type Clock struct {
-	// Same is true when both run on one kernel: then it is one clock.
-	Same bool
-	// Offset is node minus observer, Error the most by which Offset may be off.
-	// Both are zero when Same is true.
-	Offset, Error time.Duration
-}
-
-// CompareClocks asks a node for its boot id and time. bootID is the observer's
-// own, empty where it has none.
-func CompareClocks(ctx context.Context, n Node, bootID string) (Clock, error) {
-	var out strings.Builder
-	sent := time.Now()
-	if err := n.Exec(ctx, nil, &out, "bash", "-c", "date +%s.%N; cat /proc/sys/kernel/random/boot_id"); err != nil {
-		return Clock{}, fmt.Errorf("comparing clocks: %w", err)
-	}
-	answered := time.Now()
-	f := strings.Fields(out.String())
-	if len(f) != 2 {
-		return Clock{}, fmt.Errorf("comparing clocks: unexpected answer %q", out.String())
-	}
-	if f[1] == strings.TrimSpace(bootID) {
-		return Clock{Same: true}, nil
-	}
-	there, err := ParseEpoch(f[0])
-	if err != nil {
-		return Clock{}, fmt.Errorf("comparing clocks: %w", err)
-	}
-	half := answered.Sub(sent) / 2
-	return Clock{Offset: there.Sub(sent.Add(half)), Error: half}, nil
 }

@@ -16,7 +16,11 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -346,49 +350,72 @@ func TestASilentNodeIsAGap(t *testing.T) {
 	})
 }
 
-func TestCompareClocks(t *testing.T) {
-	const mine, other = "6fa7d81b-37d4-4ff2-a2a0-111111111111", "6fa7d81b-37d4-4ff2-a2a0-222222222222"
-	for name, tc := range map[string]struct {
-		boot  string // of the node
-		there time.Duration
-		mine  string
-		want  Clock
-	}{
-		"one kernel":               {mine, time.Hour, mine + "\n", Clock{Same: true}},
-		"another kernel, ahead":    {other, 5 * time.Second, mine, Clock{Offset: 5*time.Second + 100*time.Millisecond, Error: 300 * time.Millisecond}},
-		"another kernel, behind":   {other, -5 * time.Second, mine, Clock{Offset: -5*time.Second + 100*time.Millisecond, Error: 300 * time.Millisecond}},
-		"observer without boot id": {other, 0, "", Clock{Offset: 100 * time.Millisecond, Error: 300 * time.Millisecond}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := &scriptedNode{do: []func(context.Context, io.Writer) error{func(_ context.Context, w io.Writer) error {
-					time.Sleep(400 * time.Millisecond) // there ...
-					at := time.Now().Add(tc.there)
-					time.Sleep(200 * time.Millisecond) // ... and back
-					_, err := fmt.Fprintf(w, "%d.%09d\n%s\n", at.Unix(), at.Nanosecond(), tc.boot)
-					return err
-				}}}
-				got, err := CompareClocks(t.Context(), n, tc.mine)
-				if err != nil || got != tc.want {
-					t.Errorf("got %+v, %v; want %+v", got, err, tc.want)
-				}
-			})
-		})
+// twoLooks runs kubeletScript for two looks at the link "current" of a folder, and returns the
+// lines that it prints of the certificate. Steps are shell text: before the first look, inside it,
+// and between the two.
+func twoLooks(t *testing.T, dir, before, inside, between string) (lines [][]string) {
+	t.Helper()
+	const standIns = `
+cd "$0" && eval "$before" || exit 1
+looks=0
+systemctl() { echo MainPID=0 NRestarts=0 ActiveState=inactive ExecMainCode=0 ExecMainStatus=0; }
+readlink() { command readlink "$@"; (( looks )) || eval "$inside"; }
+read() {
+	[ "$*" = "-r -t 1 _" ] || { builtin read "$@"; return; }
+	(( looks++ )) && return 0 # the observer is gone
+	eval "$between"
+	return 142 # a second without input
+}
+`
+	cmd := exec.Command("bash", "-c", standIns+kubeletScript, dir, "current")
+	cmd.Env = append(os.Environ(), "before="+before, "inside="+inside, "between="+between)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, do := range map[string]func(context.Context, io.Writer) error{
-		"command fails": says("", errors.New("no such container")),
-		"one word": func(_ context.Context, w io.Writer) error {
-			_, err := io.WriteString(w, "1767323045.000000006\n")
-			return err
-		},
-		"no date": func(_ context.Context, w io.Writer) error {
-			_, err := io.WriteString(w, "now\n"+other+"\n")
-			return err
-		},
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); f[0] == "certificate" {
+			lines = append(lines, f)
+		}
+	}
+	return lines
+}
+
+// A kubelet that stores its next certificate while the one before is looked at has stored it when
+// the file says so. The look after finds it up to a second later, and by then the kubelet has made
+// requests with it.
+func TestACertificateIsStampedWhenItCame(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the script is for a node's bash and coreutils")
+	}
+	const (
+		store   = `echo new > new.pem; ln -s new.pem next; mv -T next current; ` // as certificate_store.go updateSymlink does
+		written = `stat -c %.6Y current > want`
+		placed  = `stat -c %.6Z current > want`
+	)
+	for name, tc := range map[string]struct{ before, inside, between, file string }{
+		"between two looks":     {"", "", store + written, "new.pem"},
+		"inside a look":         {"", store + written, "", "new.pem"},
+		"a file put back":       {"", "", `cp old.pem x; touch -d 2001-02-03 x; mv x old.pem; stat -c %.6Z old.pem > want`, "old.pem"},
+		"a link put back":       {"", "", `ln -s one/in.pem x; touch -h -d 2001-02-03 x; mv -T x current; ` + placed, "in.pem"},
+		"a date to come":        {"", "", `touch -d 2101-02-03 old.pem; stat -c %.6Z old.pem > want`, "old.pem"},
+		"its folder, exchanged": {`unset EPOCHREALTIME; EPOCHREALTIME=4000000000.000001`, "", `rm to; ln -s two to; echo $EPOCHREALTIME > want`, "in.pem"},
+		"gone":                  {`unset EPOCHREALTIME; EPOCHREALTIME=4000000000.000001`, "", `rm current; echo $EPOCHREALTIME > want`, "current"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := CompareClocks(t.Context(), &scriptedNode{do: []func(context.Context, io.Writer) error{do}}, mine); err == nil || !strings.Contains(err.Error(), "comparing clocks") {
-				t.Errorf("got %+v, %v", got, err)
+			dir := t.TempDir()
+			const files = `echo old > old.pem; ln -s old.pem current; mkdir one two; echo 1 > one/in.pem; echo 22 > two/in.pem; ln -s one to; `
+			before := files + tc.before
+			if strings.HasPrefix(name, "its folder") {
+				before += "; ln -sf to/in.pem current"
+			}
+			lines := twoLooks(t, dir, before, tc.inside, tc.between)
+			want, err := os.ReadFile(filepath.Join(dir, "want"))
+			if err != nil || len(lines) != 2 {
+				t.Fatalf("%d lines of the certificate: %q, %v; want 2", len(lines), lines, err)
+			}
+			if got := lines[1]; got[1] != strings.TrimSpace(string(want)) || filepath.Base(got[2]) != tc.file {
+				t.Errorf("%s is stamped %s, want %s at %s", got[2], got[1], tc.file, want)
 			}
 		})
 	}

@@ -52,10 +52,20 @@ const (
 	TypeSnapshot      = "Snapshot"      // object is the node; detail when (before, after) and what was read
 	TypeDeadMan       = "DeadManFired"
 	TypeController    = "Controller" // object is the component; detail id (container) at one look
-	TypeCost          = "Cost"       // detail apiRequests, cpuSeconds, observeSeconds
-	TypeInterrupted   = "Interrupted"
-	TypeInjectFailed  = "InjectFailed" // detail why
-	TypeLookFailed    = "LookFailed"   // object is what could not be looked at
+	// TypeClock is how a clock stands to the observer's. Object is "node <name>" or "kube-apiserver".
+	// Detail: when (before, after), same ("true": one kernel), offset (ahead of the observer's) and
+	// error (of that) in seconds; or when and why it could not be compared.
+	TypeClock        = "Clock"
+	TypeCost         = "Cost" // detail apiRequests, cpuSeconds, observeSeconds
+	TypeInterrupted  = "Interrupted"
+	TypeInjectFailed = "InjectFailed" // detail why
+	TypeLookFailed   = "LookFailed"   // object is what could not be looked at
+)
+
+// When something that is read twice was read.
+const (
+	Before = "before" // what is measured
+	After  = "after"
 )
 
 // Types of events of a Kubelet source.
@@ -69,10 +79,12 @@ const (
 	// after the change.
 	TypeProcess = "Process"
 	// TypeCertificate: the certificate file changed. Stamp is when the link was made
-	// or the file written, whatever was later; it is the time of the look if the file
-	// is gone, or is older than the look before, put back with its own time. Detail: file (what the link
-	// points to) and, if it holds a certificate, cred (first 16 hex digits of its
-	// SHA-256, as in audit entries), serial, subject, issuer, notBefore, notAfter.
+	// or the file written, whatever was later; when they were moved there, if they are
+	// older than that; and the time of the look if both are older than the look before, or
+	// the file is gone. Records up to 4 December 2026 have the time of the next look, up to a
+	// second late, for a file that changed during one. Detail: file (what the link points to) and, if
+	// it holds a certificate, cred (first 16 hex digits of its SHA-256, as in audit
+	// entries), serial, subject, issuer, notBefore, notAfter.
 	TypeCertificate = "Certificate"
 	// TypePace: the watching shell is there, and how promptly the machine let it work
 	// since the event before. Detail, in seconds: look (the longest time that it took to
