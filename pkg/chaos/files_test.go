@@ -71,7 +71,7 @@ esac`},
 	{},
 	{"mountpoint", `[ "$*" = "-q $HOME/pki" ] && [ -s $HOME/proc/mounts ]`},
 	{"findmnt", `[ "$*" = "-n -o OPTIONS $HOME/pki" ] && tail -n 1 $HOME/proc/mounts | cut -d' ' -f4 | grep .`},
-	{"lsattr", `[ -e $HOME/immutable ] && echo "----i---------e------- $2" || echo "--------------e------- $2"`},
+	{"lsattr", `flag() { [ -e $HOME/$1 ] && echo $2 || echo -; }; echo "----$(flag immutable i)------$(flag indexed I)--e------- $2"`},
 	{"journalctl", `case "$*" in "-u kubelet --since @"[0-9]*" -o cat") cat $HOME/journal;; *) return 1;; esac`},
 }
 
@@ -579,5 +579,32 @@ func TestFileFaultsAreWhole(t *testing.T) {
 	}
 	if e := parse(t, strings.Replace(smallExperiment, "{type: csr-denied, certificate: {from: rotation}}", "{type: kubelet-frozen}", 1), ""); e.Spec.Fault.Effect != judge.EffectSilent {
 		t.Errorf("effect %q", e.Spec.Fault.Effect)
+	}
+}
+
+// ext4 indexes a folder that has become large, by itself: that is no change of a run. What
+// chattr sets is one.
+func TestAttributesOfTheFilesystem(t *testing.T) {
+	n := newFileNode(t)
+	for name, script := range map[string]string{"snapshot": snapshotScript(), "files": given(filesScript, pkiDir)} {
+		attributes := func() string {
+			t.Helper()
+			_, after, there := strings.Cut(n.run(script), "attributes=")
+			line, _, _ := strings.Cut(after, "\n")
+			if !there || line == "" {
+				t.Errorf("%s: no attributes", name)
+			}
+			return line
+		}
+		before := attributes()
+		n.write("indexed", "")
+		if got := attributes(); got != before {
+			t.Errorf("%s: indexed by the filesystem, attributes %s, before %s", name, got, before)
+		}
+		n.write("immutable", "")
+		if got := attributes(); got == before {
+			t.Errorf("%s: immutable, attributes %s as before", name, got)
+		}
+		n.must(errors.Join(os.Remove(n.path("indexed")), os.Remove(n.path("immutable"))))
 	}
 }

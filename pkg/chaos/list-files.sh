@@ -2,7 +2,9 @@
 # Prints of each file in the folder $1 its mode, owner and what it holds or leads to, and of the
 # folder its attributes and mounts, for filesScript of files.go.
 cd "$1" || exit 1
-echo "attributes=$(lsattr -d . 2>/dev/null | cut -d' ' -f1)"
+# Attributes that only the filesystem sets are left out: a folder that many files went through
+# is indexed (I) afterwards, and that is nobody's doing.
+echo "attributes=$(lsattr -d . 2>/dev/null | cut -d' ' -f1 | tr eEhINV -)"
 echo "mounts=$(grep -c " $1 " /proc/mounts)"
 for f in . $(ls -A); do
 	what=

@@ -10,7 +10,9 @@ echo bootstrap=$([ -e /etc/kubernetes/bootstrap-kubelet.conf ] && echo present |
 echo dropins=$(cd /etc/systemd/system/kubelet.service.d && ls | tr '\n' ' ')
 echo config=$(sha256sum < "$2" | cut -c1-16)
 echo files=$(cd "$1" && stat -c '%A %U:%G %n,' -- . * | sed 's/client-20[-0-9]*/client-DATE/' | sort -u)
-echo attributes=$(lsattr -d "$1" 2>/dev/null | cut -d' ' -f1)
+# Attributes that only the filesystem sets are left out: a folder that many files went through
+# is indexed (I) afterwards, and that is nobody's doing.
+echo attributes=$(lsattr -d "$1" 2>/dev/null | cut -d' ' -f1 | tr eEhINV -)
 echo mounts=$(grep -c " $1 " /proc/mounts)
 echo beside=$(cd "${1%/*}" && ls -d "${1##*/}".* 2>/dev/null)
 echo link=$([ -L "$1/kubelet-client-current.pem" ] && [ -e "$1/kubelet-client-current.pem" ] && echo good || echo bad)

@@ -103,7 +103,7 @@ func CompareServer(ctx context.Context, client *http.Client, url string) (Clock,
 		if err != nil {
 			return Clock{}, fmt.Errorf("comparing clocks: %w", err)
 		}
-		from, to := date.Sub(time.Now()), date.Add(time.Second).Sub(sent)
+		from, to := time.Until(date), date.Add(time.Second).Sub(sent)
 		if i == 0 {
 			low, high = from, to
 		}
